@@ -1,0 +1,1 @@
+"""Benchmarks, each beside what a user would pick instead."""

@@ -1,0 +1,1 @@
+"""Compiled leaf modules: they compute, and import nothing of ours."""

@@ -1,0 +1,1 @@
+"""What `up` and the tests start on this machine: MySQL, a receiver, nginx."""

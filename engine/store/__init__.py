@@ -1,0 +1,1 @@
+"""MySQL: connections, named statements and what is done with them."""

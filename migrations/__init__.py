@@ -1,0 +1,1 @@
+"""Numbered migrations of a shard and their application."""
