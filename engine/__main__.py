@@ -1,0 +1,34 @@
+"""The command line: finds the command and turns what it raises into an exit status."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+COMMANDS = ("cron",)
+"""Modules of engine.commands, in the order `--help` lists them. Each has `add_parser(subparsers)`, which sets
+`func`, and `run(args)`, which returns the exit status."""
+
+EXIT_FAILED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit status: 0 done, 1 failed (one line on standard error), 2 wrong usage."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.func(args))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away: nothing more can be said, and no traceback may be
+        return EXIT_FAILED
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="secondzero", description="At and cron as a service.")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        import_module(f"engine.commands.{name}").add_parser(subparsers)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
