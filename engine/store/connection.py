@@ -1,0 +1,175 @@
+"""One MySQL connection: every call has a time-out, and a connection whose call did not end well is closed.
+
+A call that was cancelled, timed out or failed may leave half an answer behind, which would be the next caller's. So
+anything but a complete answer (a row set, a count, or an error the server sent) aborts the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import asyncmy
+from asyncmy.constants import CLIENT
+from asyncmy.errors import MySQLError
+
+from engine.config import Dsn
+from engine.errors import CommitUnknown, Conflict, StoreUnavailable
+from engine.store import statements
+from engine.store.statements import Value
+
+# Every statement must answer in this time; a black-holed server must not hold a stage for longer.
+CALL_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_S = 5
+
+# Strict mode and time zone are the session's own. Rows wait for a lock at most 2 s: whoever waits longer runs again.
+SESSION = (
+    "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone='+00:00',"
+    " transaction_isolation='READ-COMMITTED', innodb_lock_wait_timeout=2, wait_timeout={wait_timeout_s}"
+)
+
+_DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT, _DUPLICATE, _NO_PARTITION = 1213, 1205, 3572, 1062, 1526
+# 1290 and 1836: read-only; 1021 and 1114: disk or table full; 1053: shutdown; 1927 and 3024: killed.
+_UNAVAILABLE = frozenset({1290, 1836, 1021, 1114, 1053, 1927, 3024, 1040, 1203, 1317, 3100})
+_CONFLICTS = frozenset({_DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT})
+
+Row = tuple[Any, ...]
+
+
+class Duplicate(Exception):  # noqa: N818 - an answer: the key is taken
+    """A unique key is already there (error 1062). The transaction stands; only the statement was undone."""
+
+
+class MissingDay(Exception):  # noqa: N818 - an answer: the keeper has to make the day
+    """No day of the table holds this time (error 1526)."""
+
+
+class Answer(NamedTuple):
+    """Rows of a query, or the number of rows a write found (not only those that it changed)."""
+
+    rows: Sequence[Row]
+    found: int
+
+
+class Connection:
+    """A session of one shard. Use through ``Shard``; one caller at a time."""
+
+    def __init__(self, raw: asyncmy.Connection) -> None:
+        self._raw = raw
+        self.usable = True
+        self.in_transaction = False
+
+    @classmethod
+    async def open(cls, dsn: Dsn, wait_timeout_s: int, call_timeout_ms: int = CALL_TIMEOUT_MS) -> Connection:
+        """A new session with our settings; StoreUnavailable if the server does not answer in time."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                raw = await asyncmy.connect(
+                    **_address(dsn),
+                    user=dsn.user,
+                    password=dsn.password,
+                    db=dsn.database,
+                    charset="utf8mb4",
+                    autocommit=True,
+                    client_flag=CLIENT.FOUND_ROWS,
+                    connect_timeout=CONNECT_TIMEOUT_S,
+                )
+        except (MySQLError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(f"{dsn}: {error or 'no answer in time'}") from error
+        connection = cls(raw)
+        await connection.run(SESSION.format(wait_timeout_s=wait_timeout_s).encode(), call_timeout_ms)
+        return connection
+
+    async def execute(
+        self, name: str, values: Mapping[str, Value] | None = None, timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> Answer:
+        """Run one named statement."""
+        return await self.run(statements.bind(name, values or {}), timeout_ms)
+
+    async def execute_rows(
+        self,
+        name: str,
+        rows: Sequence[Sequence[object]],
+        values: Mapping[str, Value] | None = None,
+        *,
+        bytes_max: int,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+    ) -> int:
+        """Run one named statement for all rows, in as many batches as the bounds need; returns the rows found."""
+        found = 0
+        for text in statements.bind_rows(name, rows, values or {}, bytes_max):
+            found += (await self.run(text, timeout_ms)).found
+        return found
+
+    async def run(self, text: bytes, timeout_ms: int = CALL_TIMEOUT_MS) -> Answer:
+        """Run prepared text; raises Duplicate, MissingDay, Conflict or StoreUnavailable by what the server said."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                found = await self._raw.query(text)
+            return Answer(self._raw._result.rows or (), found)
+        except MySQLError as error:
+            raise self._sorted(error) from error
+        except (TimeoutError, OSError) as error:
+            self.abort()
+            raise StoreUnavailable(f"no answer in {timeout_ms} ms") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    async def begin(self) -> None:
+        await self.run(b"BEGIN")
+        self.in_transaction = True
+
+    async def commit(self) -> None:
+        """COMMIT; CommitUnknown if the connection breaks before the answer."""
+        try:
+            await self.run(b"COMMIT")
+        except StoreUnavailable as error:
+            self.abort()
+            raise CommitUnknown(str(error)) from error
+        self.in_transaction = False
+
+    async def rollback(self) -> None:
+        """ROLLBACK, or close the connection, which is the same for the server."""
+        if not self.usable:
+            return
+        try:
+            await self.run(b"ROLLBACK")
+            self.in_transaction = False
+        except StoreUnavailable:
+            self.abort()
+
+    @property
+    def lost(self) -> bool:
+        """The server has closed its end."""
+        return bool(self._raw._stream_broken)
+
+    def abort(self) -> None:
+        """Close the socket without a word; the server rolls back what was open."""
+        self.usable = False
+        self._raw.close()
+
+    async def close(self) -> None:
+        self.usable = False
+        await self._raw.ensure_closed()
+
+    def _sorted(self, error: MySQLError) -> Exception:
+        """The server's errors by what the caller can do; a connection error closes the connection."""
+        code = error.args[0] if error.args else 0
+        if code in _CONFLICTS:
+            return Conflict(str(error))
+        if code == _DUPLICATE:
+            return Duplicate(str(error))
+        if code == _NO_PARTITION:
+            return MissingDay(str(error))
+        if code in _UNAVAILABLE or not isinstance(code, int) or code >= 2000 and code < 3000 or code == 0:
+            self.abort()
+            return StoreUnavailable(str(error))
+        return error
+
+
+def _address(dsn: Dsn) -> dict[str, Any]:
+    if dsn.unix_socket:
+        return {"unix_socket": dsn.unix_socket}
+    return {"host": dsn.host, "port": dsn.port}

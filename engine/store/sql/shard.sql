@@ -1,0 +1,33 @@
+-- Questions to a server about itself.
+
+-- name: shard_now
+-- The shard's clock, milliseconds since the epoch; SYSDATE is read when it is reached, not when the statement began.
+SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
+
+-- name: max_allowed_packet
+SELECT @@max_allowed_packet
+
+-- name: server_facts
+SELECT VERSION(), @@version_comment, @@default_storage_engine, CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
+
+-- name: fleet
+SELECT fleet_id, shard_index, shard_count, partition_count FROM fleet WHERE id = 1
+
+-- name: create_fleet
+INSERT INTO fleet (id, fleet_id, shard_index, shard_count, partition_count)
+VALUES (1, :fleet_id, :shard_index, :shard_count, :partition_count)
+
+-- name: create_partitions
+INSERT INTO partitions (partition_id, epoch) VALUES :tuples
+
+-- name: create_marks
+INSERT INTO marks (partition_id, mark_at) VALUES :tuples
+
+-- name: create_leases
+INSERT INTO leases (partition_id, worker_id, term) VALUES :tuples
+
+-- name: create_floor
+INSERT INTO floor (id, floor_at) VALUES (1, :floor_at)
+
+-- name: placed_partitions
+SELECT partition_id FROM partitions ORDER BY partition_id
