@@ -1,0 +1,71 @@
+"""Which headers a job may bring: names and values that cannot change where a request ends or what it claims to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from engine.errors import Fault
+
+HEADERS_MAX = 64
+NAME_BYTES_MAX = 128
+VALUE_BYTES_MAX = 8_192
+# With the engine's own headers a head stays below the 16 KB that servers read at most.
+TOTAL_BYTES_MAX = 12_288
+
+# RFC 9110 5.1: field names are tokens. 5.5: values are visible ASCII with spaces and tabs between; nothing beyond ASCII,
+# because servers disagree on its encoding.
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?", re.ASCII)
+
+# What frames a message, names the connection's ends or is the engine's own to say; the hop-by-hop fields of RFC 9110
+# 7.6.1 with them. Accept-Encoding is ours: answers are read as they come.
+RESERVED = frozenset(
+    {
+        "accept-encoding", "connection", "content-length", "expect", "host", "http2-settings", "idempotency-key",
+        "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade", "via", "x-attempt", "x-scheduled-at",
+    }
+)  # fmt: skip
+RESERVED_PREFIX = "webhook-"
+
+
+def header_faults(headers: Iterable[tuple[str, str]], pointer: str = "/target/http/headers") -> list[Fault]:
+    """Every fault of a job's headers, each at ``pointer`` plus the name."""
+    pairs = list(headers)
+    faults = [fault for name, value in pairs for fault in _faults_of(name, value, pointer)]
+    return faults + _faults_together(pairs, pointer)
+
+
+def _faults_of(name: str, value: str, pointer: str) -> list[Fault]:
+    where = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+    faults = []
+    if not _NAME.fullmatch(name) or len(name) > NAME_BYTES_MAX:
+        faults.append(Fault(where, f"not a header name of at most {NAME_BYTES_MAX} characters", "X-Order-Id"))
+    elif is_reserved(name):
+        faults.append(Fault(where, f"{name} is set by the service and cannot be given"))
+    if not _VALUE.fullmatch(value):
+        faults.append(Fault(where, "a value is visible ASCII, with spaces and tabs only between", "application/json"))
+    if len(value) > VALUE_BYTES_MAX:
+        faults.append(Fault(where, f"a value has at most {VALUE_BYTES_MAX} bytes"))
+    return faults
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the service sets this header itself."""
+    lower = name.lower()
+    return lower in RESERVED or lower.startswith(RESERVED_PREFIX)
+
+
+def _faults_together(pairs: list[tuple[str, str]], pointer: str) -> list[Fault]:
+    faults = []
+    if len(pairs) > HEADERS_MAX:
+        faults.append(Fault(pointer, f"at most {HEADERS_MAX} headers"))
+    if sum(len(name) + len(value) + 4 for name, value in pairs) > TOTAL_BYTES_MAX:
+        faults.append(Fault(pointer, f"the headers together have at most {TOTAL_BYTES_MAX} bytes"))
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name.lower() in seen:
+            faults.append(Fault(pointer, f"the header {name} is given twice"))
+        seen.add(name.lower())
+    return faults
