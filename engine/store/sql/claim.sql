@@ -1,0 +1,77 @@
+-- Claiming: waiting runs are taken through their row in deferred, and through it alone.
+
+-- name: due_deferred
+-- In order of deferred.due, without locks: candidates only.
+SELECT partition_id, scheduled_at, job_id
+FROM deferred FORCE INDEX (due)
+WHERE partition_id IN (:partitions) AND due_at <= :due_at
+ORDER BY partition_id, due_at
+LIMIT :rows_max
+
+-- name: share_placement
+SELECT partition_id FROM partitions WHERE partition_id IN (:partitions) FOR SHARE
+
+-- name: lock_deferred_runs
+-- The candidates' runs with their deferred rows; what another claimer holds is left to it.
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.state, r.priority, r.trigger_kind,
+       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+STRAIGHT_JOIN deferred AS d
+  ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND d.due_at <= :due_at
+FOR UPDATE SKIP LOCKED
+
+-- name: claim_runs
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, lease_until)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+SET r.state = 2, r.worker_id = :worker_id, r.attempt = k.attempt, r.lease_until = k.lease_until
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 3 AND r.attempt = k.attempt - 1
+
+-- name: set_deferred_due
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, due_at)
+STRAIGHT_JOIN deferred AS d
+  ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
+SET d.due_at = k.due_at
+
+-- name: delete_deferred
+DELETE d FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN deferred AS d
+  ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
+
+-- name: lock_overlap_jobs
+-- Job rows of runs that must not overlap; a locked one is somebody's, and is asked again later.
+SELECT j.partition_id, j.job_id
+FROM (VALUES :rows) AS k (partition_id, job_id)
+STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+FOR UPDATE SKIP LOCKED
+
+-- name: read_active
+SELECT a.partition_id, a.job_id, a.scheduled_at
+FROM (VALUES :rows) AS k (partition_id, job_id)
+STRAIGHT_JOIN active AS a ON a.partition_id = k.partition_id AND a.job_id = k.job_id
+FOR UPDATE
+
+-- name: insert_active
+INSERT INTO active (partition_id, job_id, scheduled_at) VALUES :tuples
+
+-- name: delete_active
+DELETE a FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN active AS a ON a.partition_id = k.partition_id AND a.job_id = k.job_id
+WHERE a.scheduled_at = k.scheduled_at
+
+-- name: wake_overlap_waiters
+-- What waited for an open run of its job is due now.
+UPDATE (VALUES :rows) AS k (partition_id, job_id)
+STRAIGHT_JOIN deferred AS d ON d.partition_id = k.partition_id AND d.job_id = k.job_id
+SET d.due_at = :now_ms
+WHERE d.reason = 5 AND d.due_at > :now_ms
+
+-- name: other_overlap_waiters
+-- Deferred runs of these jobs that already wait for an open run to end.
+SELECT d.partition_id, d.job_id, d.scheduled_at
+FROM (VALUES :rows) AS k (partition_id, job_id)
+STRAIGHT_JOIN deferred AS d ON d.partition_id = k.partition_id AND d.job_id = k.job_id
+WHERE d.reason = 5

@@ -1,0 +1,85 @@
+-- Planning: due jobs become runs, most of them born claimed. One transaction per batch.
+
+-- name: partitions_with_due_jobs
+-- Which of my partitions have work before the horizon; a loose scan of jobs.due, about one row a partition.
+SELECT partition_id, MIN(next_run_at) FROM jobs
+WHERE partition_id IN (:partitions) AND next_run_at <= :horizon_at
+GROUP BY partition_id
+
+-- name: share_planning_rows
+-- Placement, mark and floor, held FOR SHARE until COMMIT: none of them moves under a plan.
+SELECT p.partition_id, m.mark_at, f.floor_at
+FROM partitions AS p JOIN marks AS m ON m.partition_id = p.partition_id JOIN floor AS f ON f.id = 1
+WHERE p.partition_id IN (:partitions)
+FOR SHARE
+
+-- name: lock_due_jobs
+-- In order of jobs.due; what another planner holds is left to it.
+SELECT partition_id, job_id, tenant_id, version, next_run_at, last_run_at
+FROM jobs FORCE INDEX (due)
+WHERE partition_id IN (:partitions) AND next_run_at <= :horizon_at
+ORDER BY partition_id, next_run_at
+LIMIT :rows_max
+FOR UPDATE SKIP LOCKED
+
+-- name: read_versions
+-- Definitions by primary key, for jobs whose version is not cached.
+SELECT v.partition_id, v.job_id, v.version, v.definition
+FROM (VALUES :rows) AS k (partition_id, job_id, version)
+STRAIGHT_JOIN job_versions AS v
+  ON v.partition_id = k.partition_id AND v.job_id = k.job_id AND v.version = k.version
+
+-- name: insert_runs
+-- Sorted by primary key, one day in nearly every statement.
+INSERT INTO runs (partition_id, scheduled_at, job_id, tenant_id, version, state, priority, trigger_kind,
+                  attempt, worker_id, lease_until)
+VALUES :tuples
+
+-- name: lock_runs_of_keys
+-- Exact keys within constant day bounds; used where a plan meets rows that are there already.
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at
+FOR UPDATE
+
+-- name: reopen_runs
+-- A withdrawn run that is planned again: the next attempt, with the version of now.
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, version, state, priority, attempt, worker_id, lease_until)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+SET r.version = k.version, r.priority = k.priority, r.attempt = k.attempt, r.worker_id = k.worker_id,
+    r.lease_until = k.lease_until, r.reason = NULL, r.cancel_requested = 0, r.state = k.state
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 8
+
+-- name: insert_deferred
+INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason) VALUES :tuples
+ON DUPLICATE KEY UPDATE due_at = VALUES(due_at), reason = VALUES(reason)
+
+-- name: insert_skips
+INSERT INTO skips (partition_id, job_id, from_at, to_at, skipped, reason, version, written_at) VALUES :tuples
+ON DUPLICATE KEY UPDATE to_at = VALUES(to_at), skipped = VALUES(skipped)
+
+-- name: advance_jobs
+-- The compare-and-set of promise 1, under the job's row lock: a count that differs rolls the batch back.
+UPDATE (VALUES :rows) AS k (partition_id, job_id, version, was_next_run_at, next_run_at, last_run_at)
+STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+SET j.next_run_at = k.next_run_at, j.last_run_at = k.last_run_at
+WHERE j.version = k.version AND j.next_run_at = k.was_next_run_at AND j.state = 1
+
+-- name: quarantine_jobs
+-- A job that cannot be evaluated delays no other: it is set aside, visible, until its owner edits it.
+UPDATE (VALUES :rows) AS k (partition_id, job_id, version, resume_at)
+STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+SET j.state = 3, j.next_run_at = NULL, j.resume_at = k.resume_at, j.state_note = :note
+WHERE j.version = k.version AND j.state = 1
+
+-- name: my_planned_runs
+-- After an unknown commit: which of these keys are mine with this attempt.
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.attempt
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+  AND r.attempt = k.attempt
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.worker_id = :worker_id AND r.state = 2

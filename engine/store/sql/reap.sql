@@ -1,0 +1,57 @@
+-- Reaping: what a dead worker held goes back, or fails when its tries are used up.
+
+-- name: held_by_worker
+-- Runs a worker holds, from the mark up: below it every open run stands in deferred.
+SELECT r.partition_id, r.scheduled_at, r.job_id
+FROM runs AS r
+WHERE r.partition_id IN (:partitions) AND r.scheduled_at BETWEEN :from_at AND :to_at
+  AND r.state = 2 AND r.worker_id = :worker_id
+LIMIT :rows_max
+
+-- name: deferred_held_by_worker
+SELECT r.partition_id, r.scheduled_at, r.job_id
+FROM deferred AS d
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
+WHERE d.partition_id IN (:partitions) AND r.state = 2 AND r.worker_id = :worker_id
+LIMIT :rows_max
+
+-- name: lock_dead_runs
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.attempt, r.tries, r.cancel_requested,
+       d.due_at
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+LEFT JOIN deferred AS d
+  ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 2 AND r.worker_id = :worker_id
+FOR UPDATE OF r SKIP LOCKED
+
+-- name: lowest_mark
+SELECT MIN(mark_at) FROM marks WHERE partition_id IN (:partitions)
+
+-- name: lock_marks
+SELECT partition_id, mark_at FROM marks WHERE partition_id IN (:partitions) AND mark_at < :mark_at
+ORDER BY partition_id FOR UPDATE NOWAIT
+
+-- name: lock_open_runs
+-- Open runs that the mark is about to pass.
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.lease_until
+FROM runs AS r
+WHERE r.partition_id = :partition_id AND r.scheduled_at >= :from_at AND r.scheduled_at < :to_at
+  AND r.state IN (1, 2, 3)
+FOR UPDATE
+
+-- name: defer_swept
+INSERT IGNORE INTO deferred (partition_id, scheduled_at, job_id, due_at, reason) VALUES :tuples
+
+-- name: move_mark
+UPDATE marks SET mark_at = :mark_at WHERE partition_id = :partition_id
+
+-- name: read_floor
+SELECT floor_at FROM floor WHERE id = 1
+
+-- name: days_of_runs
+-- The days a table is cut into, oldest first: name and the first millisecond beyond it.
+SELECT PARTITION_NAME, PARTITION_DESCRIPTION FROM information_schema.PARTITIONS
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :table_name ORDER BY PARTITION_ORDINAL_POSITION

@@ -1,0 +1,48 @@
+-- Settling: outcomes become states. Every write names state, worker and attempt; a late result changes nothing.
+
+-- name: settle_runs
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, state, tries, reason, outcome, status_code,
+                            started_at, finished_at, demoted)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+SET r.state = k.state, r.tries = k.tries, r.reason = k.reason, r.outcome = k.outcome, r.status_code = k.status_code,
+    r.started_at = k.started_at, r.finished_at = k.finished_at, r.demoted = k.demoted
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at
+  AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt
+
+-- name: lock_held_runs
+-- Which of these are still mine, locked until COMMIT: only they may touch deferred, dead letters and attempts.
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.attempt, r.cancel_requested
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at
+  AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt
+FOR UPDATE
+
+-- name: insert_attempts
+INSERT INTO attempts (partition_id, scheduled_at, job_id, attempt, worker_id, outcome, status_code, started_at,
+                      finished_at, detail, answer)
+VALUES :tuples
+ON DUPLICATE KEY UPDATE outcome = VALUES(outcome)
+
+-- name: insert_dead_letters
+-- The whole live row, as it stands after settling, with the job's name.
+INSERT INTO dead_letters (partition_id, scheduled_at, job_id, tenant_id, name, version, state, priority, trigger_kind,
+  attempt, tries, worker_id, lease_until, cancel_requested, demoted, reason, outcome, status_code, started_at,
+  finished_at, died_at)
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, j.name, r.version, r.state, r.priority, r.trigger_kind,
+  r.attempt, r.tries, r.worker_id, r.lease_until, r.cancel_requested, r.demoted, r.reason, r.outcome, r.status_code,
+  r.started_at, r.finished_at, :now_ms
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at
+ON DUPLICATE KEY UPDATE attempt = VALUES(attempt), tries = VALUES(tries), outcome = VALUES(outcome),
+  status_code = VALUES(status_code), started_at = VALUES(started_at), finished_at = VALUES(finished_at),
+  died_at = VALUES(died_at), state = VALUES(state), reason = VALUES(reason)
+
+-- name: insert_notices
+INSERT INTO notices (partition_id, job_id, kind, about_at, tenant_id, version, merged, due_at, written_at) VALUES :tuples
+ON DUPLICATE KEY UPDATE merged = notices.merged + VALUES(merged)
