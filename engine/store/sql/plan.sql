@@ -54,12 +54,12 @@ SET r.version = k.version, r.priority = k.priority, r.attempt = k.attempt, r.wor
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 8
 
 -- name: insert_deferred
-INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason) VALUES :tuples
-ON DUPLICATE KEY UPDATE due_at = VALUES(due_at), reason = VALUES(reason)
+INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason) VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason
 
 -- name: insert_skips
-INSERT INTO skips (partition_id, job_id, from_at, to_at, skipped, reason, version, written_at) VALUES :tuples
-ON DUPLICATE KEY UPDATE to_at = VALUES(to_at), skipped = VALUES(skipped)
+INSERT INTO skips (partition_id, job_id, from_at, to_at, skipped, reason, version, written_at) VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE to_at = new.to_at, skipped = new.skipped
 
 -- name: advance_jobs
 -- The compare-and-set of promise 1, under the job's row lock: a count that differs rolls the batch back.

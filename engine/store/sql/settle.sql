@@ -23,8 +23,8 @@ FOR UPDATE
 -- name: insert_attempts
 INSERT INTO attempts (partition_id, scheduled_at, job_id, attempt, worker_id, outcome, status_code, started_at,
                       finished_at, detail, answer)
-VALUES :tuples
-ON DUPLICATE KEY UPDATE outcome = VALUES(outcome)
+VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE outcome = new.outcome
 
 -- name: insert_dead_letters
 -- The whole live row, as it stands after settling, with the job's name.
@@ -39,10 +39,9 @@ STRAIGHT_JOIN runs AS r
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
-ON DUPLICATE KEY UPDATE attempt = VALUES(attempt), tries = VALUES(tries), outcome = VALUES(outcome),
-  status_code = VALUES(status_code), started_at = VALUES(started_at), finished_at = VALUES(finished_at),
-  died_at = VALUES(died_at), state = VALUES(state), reason = VALUES(reason)
+ON DUPLICATE KEY UPDATE attempt = r.attempt, tries = r.tries, outcome = r.outcome, status_code = r.status_code,
+  started_at = r.started_at, finished_at = r.finished_at, died_at = :now_ms, state = r.state, reason = r.reason
 
 -- name: insert_notices
-INSERT INTO notices (partition_id, job_id, kind, about_at, tenant_id, version, merged, due_at, written_at) VALUES :tuples
-ON DUPLICATE KEY UPDATE merged = notices.merged + VALUES(merged)
+INSERT INTO notices (partition_id, job_id, kind, about_at, tenant_id, version, merged, due_at, written_at) VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE merged = notices.merged + new.merged
