@@ -1,0 +1,340 @@
+"""A MySQL server of our own in a folder: initialized, started, watched and ended without root.
+
+    <home>/data/         the data folder: put there by one rename, so a killed initialization is seen and redone
+    <home>/data.new/     an initialization under way
+    <home>/mysqld.log    what this start said (`mysqld.log.old`: the one before)
+    <home>/program       which mysqld made the data: a later start takes the same
+    <home>/lock          held by the process that runs the server
+
+The lock is the starter's, not the server's: where it is free and a server runs all the same, that is an orphan of a
+killed starter, and it is ended before the next one starts. So there is one way to start, whatever came before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from engine.clock import SystemClock
+from engine.config import Dsn
+from engine.errors import OperatorError
+from engine.local.apt import Say, say_on_stderr
+from engine.local.mysql_program import FINDERS, Finder, Program
+from engine.local.process import end_child, end_stranger, running_with, spawn
+
+MIB = 1 << 20
+
+INITIALIZE_S_MAX = 120
+# Recovery after a crash reads the whole redo log; a slow disk needs minutes for it.
+READY_S_MAX = 600
+STOP_S_MAX = 60
+POLL_S = 0.02
+SAY_EVERY_MS = 5_000
+# A fresh data folder holds 190 MB, 100 of them a redo log that then grows to its capacity.
+FRESH_DATA_BYTES = 200 * MIB
+# sockaddr_un holds 108 bytes with the closing zero.
+SOCKET_PATH_BYTES_MAX = 107
+
+
+class MysqlServer:
+    """One server. `launch` and `wait_ready` are apart so that several start at once; `start` does both.
+
+    Start it from the main thread: with `dies_with_starter` the kernel ends it when the thread that started it ends.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        port: int | None = None,
+        buffer_pool_bytes: int | None = None,
+        redo_log_bytes: int = 1024 * MIB,
+        dies_with_starter: bool = True,
+        finders: Sequence[Finder] = FINDERS,
+        say: Say = say_on_stderr,
+    ) -> None:
+        """`port` on 127.0.0.1, beside the socket; without it there is no network at all."""
+        self.home = home.resolve()
+        self.log = self.home / "mysqld.log"
+        self._data = self.home / "data"
+        self._new_data = self.home / "data.new"
+        self._program_file = self.home / "program"
+        self._port = port
+        self._buffer_pool_bytes = buffer_pool_bytes or machine_buffer_pool_bytes()
+        self._redo_log_bytes = redo_log_bytes
+        self._death_signal = signal.SIGTERM if dies_with_starter else None
+        self._finders = finders
+        self._say = say
+        self._lock: IO[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket = _socket_path(self.home)
+
+    def __enter__(self) -> MysqlServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Returns once the server answers. Raises OperatorError in one line when it cannot."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Initialize a new folder and start the process, without waiting until it answers."""
+        try:
+            self._take_folder()
+            self._end_orphans()
+            program = self._recorded_program() if self._data.is_dir() else self._initialize()
+            self._clear_socket()
+            self._process = self._spawn([*program.command, *self._settings()], self._death_signal)
+        except OSError as error:
+            self._let_go()
+            raise OperatorError(f"MySQL in {self.home}: {error.strerror}: {error.filename}") from error
+        except OperatorError:
+            self._let_go()
+            raise
+
+    def wait_ready(self) -> None:
+        """Returns once the launched server answers on its socket."""
+        process, clock = self._running(), SystemClock()
+        started_ms = said_ms = clock.boot_ms()
+        while not _greets(self._socket):
+            if _ended_within(process, POLL_S):
+                self._fail("did not start")
+            now_ms = clock.boot_ms()
+            if now_ms - started_ms > READY_S_MAX * 1000:
+                self._fail(f"did not answer within {READY_S_MAX} s")
+            if now_ms - said_ms > SAY_EVERY_MS:
+                said_ms = now_ms
+                self._say(
+                    f"waiting for MySQL in {self.home}: {(now_ms - started_ms) // 1000} s ({_last_line(self.log)})"
+                )
+
+    def stop(self) -> None:
+        """End it in order, and within STOP_S_MAX by force; InnoDB recovers from that."""
+        if self._process:
+            end_child(self._process, STOP_S_MAX)
+        self._let_go()
+
+    def dsn(self, database: str) -> Dsn:
+        """The address of a database in this server, through its socket."""
+        return Dsn(user="root", password="", host="localhost", port=0, database=database, unix_socket=str(self._socket))
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._running().poll()
+
+    def _take_folder(self) -> None:
+        _private_folder(self.home)
+        lock = (self.home / "lock").open("a")
+        try:
+            # A record lock: it is this process's alone, not inherited by what this process forks.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise OperatorError(f"{self.home} is in use by another running process: stop that one first") from error
+        self._lock = lock
+
+    def _end_orphans(self) -> None:
+        for folder in (self._data, self._new_data):
+            argument = f"--datadir={folder}"
+            for pid in running_with(argument):
+                self._say(f"ending a MySQL that was left running in {self.home} (process {pid})")
+                end_stranger(pid, argument, STOP_S_MAX)
+
+    def _recorded_program(self) -> Program:
+        """The program that made the data; if it is gone the first of the others, and MySQL itself judges the step."""
+        recorded, others, reasons = self._program_file.read_text(), [], []
+        for find in self._finders:
+            try:
+                program = find(self._say)
+            except OperatorError as error:
+                reasons.append(str(error))
+                continue
+            if program.name == recorded:
+                return program
+            others.append(program)
+        if not others:
+            raise OperatorError(_no_mysql(reasons))
+        return others[0]
+
+    def _initialize(self) -> Program:
+        """Make the data folder with the first program that can; the reasons of those that cannot are told."""
+        self._need_room()
+        reasons = []
+        for find in self._finders:
+            try:
+                program = find(self._say)
+                self._initialize_with(program)
+            except OperatorError as error:
+                self._say(str(error))
+                reasons.append(str(error))
+            else:
+                return program
+        raise OperatorError(_no_mysql(reasons))
+
+    def _need_room(self) -> None:
+        needed, free = FRESH_DATA_BYTES + self._redo_log_bytes, shutil.disk_usage(self.home).free
+        if free < needed:
+            raise OperatorError(f"MySQL in {self.home} needs {needed // MIB} MB of disk, {free // MIB} MB are free")
+
+    def _initialize_with(self, program: Program) -> None:
+        shutil.rmtree(self._new_data, ignore_errors=True)
+        command = [*program.command, "--initialize-insecure", f"--datadir={self._new_data}", *_as_root()]
+        process = self._spawn(command, signal.SIGKILL)
+        if not _ended_within(process, INITIALIZE_S_MAX):
+            end_child(process, 0)
+        if process.returncode:
+            raise OperatorError(f"{program.name} cannot initialize {self._new_data}: {_reason(self.log)}")
+        self._program_file.write_text(program.name)
+        self._new_data.rename(self._data)
+
+    def _spawn(self, command: Sequence[str], death_signal: signal.Signals | None) -> subprocess.Popen[bytes]:
+        if self.log.exists():
+            self.log.replace(self.log.with_name("mysqld.log.old"))
+        with self.log.open("wb") as log:
+            return spawn(command, log, death_signal)
+
+    def _clear_socket(self) -> None:
+        """No server runs here. mysqld would refuse its old lock file if the id in it belongs to any process by now."""
+        _private_folder(self._socket.parent)
+        self._socket.unlink(missing_ok=True)
+        self._socket.with_name(self._socket.name + ".lock").unlink(missing_ok=True)
+
+    def _settings(self) -> list[str]:
+        network = ["--skip-networking"]
+        if self._port:
+            network = ["--bind-address=127.0.0.1", f"--port={self._port}"]
+        return [
+            f"--datadir={self._data}",
+            f"--socket={self._socket}",
+            *_as_root(),
+            *network,
+            "--mysqlx=OFF",
+            # No look-up delays a connection; and root, who has no password, is root@localhost: through the socket only.
+            "--skip-name-resolve",
+            "--secure-file-priv=NULL",
+            # Two executors, a keeper and the API take about 60; a machine of 16 cores about 200.
+            "--max-connections=400",
+            f"--innodb-buffer-pool-size={self._buffer_pool_bytes}",
+            # At the default of 100 MB a burst of a million settled runs would wait for page flushing.
+            # (loose: it came with 8.0.30)
+            f"--loose-innodb-redo-log-capacity={self._redo_log_bytes}",
+            # What the statements are written for: no gap locks between planners, claimers and settlers.
+            "--transaction-isolation=READ-COMMITTED",
+            "--max-allowed-packet=64M",
+            "--default-time-zone=+00:00",
+            # Nothing replicates from here: the binlog is kept for recovery alone, not for 30 days.
+            "--binlog-expire-logs-seconds=3600",
+            "--max-binlog-size=256M",
+        ]
+
+    def _fail(self, what: str) -> NoReturn:
+        reason = _reason(self.log)
+        self.stop()
+        raise OperatorError(f"MySQL in {self.home} {what}: {reason}")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError(f"the server in {self.home} was not started")
+        return self._process
+
+    def _let_go(self) -> None:
+        self._process = None
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+
+def machine_buffer_pool_bytes() -> int:
+    """A sixteenth of the memory, 128 MiB to 1 GiB: two servers, the engine and the API share one small machine, and the
+    hot rows of a million runs (about 200 bytes each) fit."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(max(memory_bytes // 16, 128 * MIB), 1024 * MIB)
+
+
+def _socket_path(home: Path) -> Path:
+    """In the home itself, or, where that path is too long for a socket, in a short folder of this user's own."""
+    inside = home / "mysqld.sock"
+    if len(os.fsencode(inside)) <= SOCKET_PATH_BYTES_MAX:
+        return inside
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")  # noqa: S108 - the folder's owner and mode are checked
+    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    return runtime / f"secondzero-{os.geteuid()}" / f"{name}.sock"
+
+
+def _private_folder(path: Path) -> None:
+    """Make it, or check that it is this user's and closed to all others: whoever enters it is root in MySQL."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise OperatorError(
+            f"{path} must be a folder of your own, for it protects a database: remove it or choose another"
+        )
+    if status.st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def _as_root() -> list[str]:
+    """mysqld refuses to run as root unless told so."""
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _greets(path: Path) -> bool:
+    """True when a server sends its greeting: it takes the socket into use last, when all else is up."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(path))
+            return bool(connection.recv(1))
+        except OSError:
+            return False
+
+
+def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _reason(log: Path) -> str:
+    """The first error in the log, which is the cause of those after it; else its last line."""
+    for line in _lines(log):
+        found = re.search(r"\[ERROR\] (?:\[MY-\d+\] )?(?:\[\w+\] )?(.*)", line)
+        if found:
+            return f"{found[1]} (see {log})"
+    return f"{_last_line(log)} (see {log})"
+
+
+def _last_line(log: Path) -> str:
+    return next((line for line in reversed(_lines(log)) if line.strip()), "it said nothing")
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines()
+
+
+def _no_mysql(reasons: Sequence[str]) -> str:
+    return (
+        f"no MySQL server could be made ready ({'; '.join(reasons)}). Ways on: give servers with --shard mysql://…; "
+        "install mysql-server (8.0.19 or newer); make the package mirror reachable for apt-get; "
+        "or start those of compose.yaml with `docker compose up --wait` and give them with --shard"
+    )
