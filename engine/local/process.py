@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -19,7 +19,14 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
 
 
-def spawn(command: Sequence[str], log: IO[bytes], dies_with_starter: signal.Signals | None) -> subprocess.Popen[bytes]:
+def spawn(
+    command: Sequence[str],
+    log: IO[bytes] | int,
+    dies_with_starter: signal.Signals | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
     """Start a program in a process group of its own (a Ctrl-C is the starter's to handle), its output in `log`.
 
     It gets the signal when the *thread* that started it ends, however that happens; None lets it live on.
@@ -37,6 +44,8 @@ def spawn(command: Sequence[str], log: IO[bytes], dies_with_starter: signal.Sign
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
+        env=environment,
+        pass_fds=pass_fds,
         process_group=0,
         preexec_fn=ask_for_death_signal,
     )
