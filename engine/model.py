@@ -98,6 +98,7 @@ class Reason(IntEnum):
     HELD = 6
     SWEPT = 7
     GIVEN_BACK = 8
+    SCHEDULED = 9
     MISSED = 20
     PAUSED = 21
     DELETED = 22
