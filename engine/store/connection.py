@@ -102,6 +102,21 @@ class Connection:
             found += (await self.run(text, timeout_ms)).found
         return found
 
+    async def fetch_rows(
+        self,
+        name: str,
+        rows: Sequence[Sequence[object]],
+        values: Mapping[str, Value] | None = None,
+        *,
+        bytes_max: int,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+    ) -> list[Row]:
+        """Run one named query for all rows, in as many batches as the bounds need; returns what it found."""
+        fetched: list[Row] = []
+        for text in statements.bind_rows(name, rows, values or {}, bytes_max):
+            fetched.extend((await self.run(text, timeout_ms)).rows)
+        return fetched
+
     async def run(self, text: bytes, timeout_ms: int = CALL_TIMEOUT_MS) -> Answer:
         """Run prepared text; raises Duplicate, MissingDay, Conflict or StoreUnavailable by what the server said."""
         try:
@@ -120,6 +135,12 @@ class Connection:
     async def begin(self) -> None:
         await self.run(b"BEGIN")
         self.in_transaction = True
+
+    async def savepoint(self) -> None:
+        await self.run(b"SAVEPOINT step")
+
+    async def rollback_to_savepoint(self) -> None:
+        await self.run(b"ROLLBACK TO SAVEPOINT step")
 
     async def commit(self) -> None:
         """COMMIT; CommitUnknown if the connection breaks before the answer."""

@@ -31,22 +31,15 @@ SET r.state = 2, r.worker_id = :worker_id, r.attempt = k.attempt, r.lease_until 
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 3 AND r.attempt = k.attempt - 1
 
 -- name: set_deferred_due
-UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, due_at)
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, due_at, reason)
 STRAIGHT_JOIN deferred AS d
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
-SET d.due_at = k.due_at
+SET d.due_at = k.due_at, d.reason = k.reason
 
 -- name: delete_deferred
 DELETE d FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN deferred AS d
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
-
--- name: lock_overlap_jobs
--- Job rows of runs that must not overlap; a locked one is somebody's, and is asked again later.
-SELECT j.partition_id, j.job_id
-FROM (VALUES :rows) AS k (partition_id, job_id)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
-FOR UPDATE SKIP LOCKED
 
 -- name: read_active
 SELECT a.partition_id, a.job_id, a.scheduled_at
@@ -75,3 +68,11 @@ SELECT d.partition_id, d.job_id, d.scheduled_at
 FROM (VALUES :rows) AS k (partition_id, job_id)
 STRAIGHT_JOIN deferred AS d ON d.partition_id = k.partition_id AND d.job_id = k.job_id
 WHERE d.reason = 5
+
+-- name: end_waiting_runs
+-- Waiting runs that end without a call: skipped or cancelled.
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, state, reason, finished_at)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+SET r.state = k.state, r.reason = k.reason, r.finished_at = k.finished_at
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 3 AND r.attempt = k.attempt

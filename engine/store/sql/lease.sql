@@ -3,14 +3,14 @@
 -- name: register_worker
 INSERT INTO workers (worker_id, host, pid, started_at, heartbeat_at, lease_until)
 VALUES (:worker_id, :host, :pid, :now_ms, :now_ms, CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED) + :lease_ms)
-ON DUPLICATE KEY UPDATE lease_until = VALUES(lease_until)
 
 -- name: heartbeat
--- Renewed by the shard's clock, and only while nobody has declared the worker dead.
+-- Renewed by the shard's clock. An expired lease may be renewed (after an outage everybody's is), a condemned one,
+-- whose lease_until is 0, never again: its runs are being given to others.
 UPDATE workers
 SET heartbeat_at = CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED),
     lease_until = CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED) + :lease_ms, draining = :draining
-WHERE worker_id = :worker_id
+WHERE worker_id = :worker_id AND lease_until > 0
 
 -- name: live_workers
 SELECT worker_id, draining, CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED) FROM workers
@@ -20,12 +20,18 @@ WHERE lease_until > CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
 -- Its supervisor has seen it die, or it stops cleanly: whatever it held may be taken at once.
 UPDATE workers SET lease_until = 0 WHERE worker_id = :worker_id
 
--- name: dead_workers
+-- name: expired_workers
+-- Released or condemned ones have lease_until 0.
 SELECT worker_id, lease_until FROM workers
 WHERE lease_until <= CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
 
+-- name: condemn_worker
+-- Compare-and-set against its heartbeat: from here on the worker cannot come back under this id.
+UPDATE workers SET lease_until = 0
+WHERE worker_id = :worker_id AND lease_until <= CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
+
 -- name: delete_worker
-DELETE FROM workers WHERE worker_id = :worker_id AND lease_until <= CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
+DELETE FROM workers WHERE worker_id = :worker_id AND lease_until = 0
 
 -- name: my_leases
 SELECT partition_id, term FROM leases WHERE worker_id = :worker_id

@@ -1,0 +1,127 @@
+"""The runs this worker holds: claimed in MySQL, waiting in the timing wheel for their second, keyed by (run, attempt)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from engine._native.wheel import Wheel
+from engine.model import RunKey
+from engine.outbound.exchange import Request
+from engine.stages.versions import CallPlan
+
+# Heads are built and connections opened this long before the second.
+PREPARE_MS = 3_000
+
+
+class HeldRun:
+    """One claimed run. ``due_ms`` is its second, or a later moment for a retry; ``key`` is its place in the table."""
+
+    __slots__ = (
+        "abandoned",
+        "attempt",
+        "call",
+        "cancelled",
+        "deferred",
+        "due_ms",
+        "handle",
+        "in_flight",
+        "key",
+        "lease_until_ms",
+        "overlap",
+        "priority",
+        "request",
+        "shard_index",
+        "tenant_id",
+        "tries",
+        "version",
+        "worker_id",
+    )
+
+    def __init__(
+        self,
+        key: RunKey,
+        *,
+        worker_id: int,
+        attempt: int,
+        tries: int,
+        tenant_id: int,
+        version: int,
+        priority: int,
+        due_ms: int,
+        lease_until_ms: int,
+        deferred: bool,
+        overlap: bool,
+        call: CallPlan,
+        shard_index: int,
+    ) -> None:
+        self.key = key
+        self.worker_id = worker_id
+        self.attempt = attempt
+        self.tries = tries
+        self.tenant_id = tenant_id
+        self.version = version
+        self.priority = priority
+        self.due_ms = due_ms
+        self.lease_until_ms = lease_until_ms
+        self.deferred = deferred
+        self.overlap = overlap
+        self.call = call
+        self.shard_index = shard_index
+        self.request: Request | None = None
+        self.handle = 0
+        self.in_flight = False
+        self.cancelled = False
+        self.abandoned = False
+
+    @property
+    def identity(self) -> tuple[RunKey, int]:
+        return self.key, self.attempt
+
+
+class HeldRuns:
+    """A bounded set of held runs and the wheel that releases them, first to be prepared, then to be fired."""
+
+    def __init__(self, now_ms: int, runs_max: int) -> None:
+        self._wheel = Wheel(now_ms)
+        self._runs: dict[tuple[RunKey, int], HeldRun] = {}
+        self._runs_max = runs_max
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def room(self) -> int:
+        """How many more runs may be claimed."""
+        return max(0, self._runs_max - len(self._runs))
+
+    def add(self, runs: Sequence[HeldRun]) -> None:
+        """Hold these; each comes out of ``advance`` PREPARE_MS before it is due, or at once if that is past."""
+        handles = self._wheel.add_many([run.due_ms - PREPARE_MS for run in runs], runs)
+        for run, handle in zip(runs, handles, strict=True):
+            run.handle = handle
+            self._runs[run.identity] = run
+
+    def await_due(self, runs: Sequence[HeldRun]) -> None:
+        """Prepared runs go back into the wheel, to come out when they are due."""
+        handles = self._wheel.add_many([run.due_ms for run in runs], runs)
+        for run, handle in zip(runs, handles, strict=True):
+            run.handle = handle
+
+    def advance(self, now_ms: int) -> list[HeldRun]:
+        """Runs whose moment has come, in its order."""
+        return self._wheel.advance(now_ms)
+
+    def next_ms(self) -> int:
+        """When ``advance`` has something to do again; -1 if nothing is held."""
+        return self._wheel.next_due_ms()
+
+    def find(self, key: RunKey, attempt: int) -> HeldRun | None:
+        return self._runs.get((key, attempt))
+
+    def remove(self, run: HeldRun) -> None:
+        """Let go of it, wherever it is."""
+        self._wheel.cancel(run.handle)
+        self._runs.pop(run.identity, None)
+
+    def unfired(self) -> Iterable[HeldRun]:
+        """Held runs whose call has not begun."""
+        return [run for run in self._runs.values() if not run.in_flight]

@@ -1,0 +1,153 @@
+"""Lease: a worker's heartbeat on one shard, the partitions it owns there, and how long it may trust itself.
+
+Leases are for speed: they say who plans and claims. What must be true rests on keys and fences. They are judged by the
+shard's clock; the holder stops trusting its own lease early, counted on CLOCK_BOOTTIME from when it *asked*.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from engine.clock import Clock
+from engine.config import Settings
+from engine.errors import StoreUnavailable
+from engine.events import Events
+from engine.model import mint_worker_id
+from engine.rules.placement import fair_share, surplus
+from engine.store.connection import Connection, Row
+from engine.store.shard import Shard
+
+# A worker stops trusting its lease this long before it ends.
+TRUST_MARGIN_MS = 1_000
+
+# A host whose clock is further off than this claims nothing ahead: its seconds are not the shard's.
+CLOCK_OFFSET_MS_MAX = 2_000
+
+
+class Lease:
+    """One worker's standing on one shard. ``shard`` must hold a connection that nobody else uses."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        partitions: list[int],
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self.worker_id = mint_worker_id()
+        self.partitions: list[int] = []
+        self.live_workers = 1
+        self.clock_offset_ms = 0
+        self._shard = shard
+        self._all_partitions = partitions
+        self._settings = settings
+        self._clock = clock
+        self._events = events
+        self._on_lost = on_lost
+        self._trusted_until_boot_ms = 0
+        self._registered = False
+        self._draining = False
+
+    def trusted(self) -> bool:
+        """Whether this worker may still believe that nobody has taken its place here."""
+        return self._clock.boot_ms() < self._trusted_until_boot_ms
+
+    def may_claim_ahead(self) -> bool:
+        return not self._draining and abs(self.clock_offset_ms) <= CLOCK_OFFSET_MS_MAX
+
+    async def run_once(self, now_ms: int) -> bool:
+        """One heartbeat: renew, count the live workers, take or give partitions."""
+        asked_boot_ms = self._clock.boot_ms()
+        async with self._shard.connection() as connection:
+            await self._renew(connection, now_ms)
+            self._trusted_until_boot_ms = asked_boot_ms + self._settings.lease_ms - TRUST_MARGIN_MS
+            await self._balance(connection)
+        return False
+
+    async def drain(self) -> None:
+        """Give every partition away at once; the heartbeat goes on until what is held has ended."""
+        self._draining = True
+        async with self._shard.connection() as connection:
+            await self._give(connection, self.partitions)
+
+    async def release(self) -> None:
+        """The end of this worker: what it still holds may be taken at once."""
+        try:
+            async with self._shard.connection() as connection:
+                await connection.execute("release_worker", {"worker_id": self.worker_id})
+        except StoreUnavailable as error:
+            self._events.emit("lease.not_released", shard=self._shard.index, error=str(error))
+
+    async def _renew(self, connection: Connection, now_ms: int) -> None:
+        if self._registered:
+            answer = await connection.execute(
+                "heartbeat",
+                {"worker_id": self.worker_id, "lease_ms": self._settings.lease_ms, "draining": int(self._draining)},
+            )
+            if answer.found:
+                return
+            self._lose()
+        await connection.execute(
+            "register_worker",
+            {
+                "worker_id": self.worker_id,
+                "lease_ms": self._settings.lease_ms,
+                "host": socket.gethostname()[:128],
+                "pid": os.getpid(),
+                "now_ms": now_ms,
+            },
+        )
+        self._registered = True
+
+    def _lose(self) -> None:
+        """Condemned while we were away: what we held is being given to others, and we begin again under a new id."""
+        self._events.emit("lease.lost", shard=self._shard.index, partitions=len(self.partitions))
+        self.partitions = []
+        self.worker_id = mint_worker_id()
+        self._on_lost()
+
+    async def _balance(self, connection: Connection) -> None:
+        live = (await connection.execute("live_workers")).rows
+        self._measure_clock(live)
+        able = sorted(worker_id for worker_id, draining, _ in live if not draining)
+        self.live_workers = max(1, len(able))
+        mine = [row[0] for row in (await connection.execute("my_leases", {"worker_id": self.worker_id})).rows]
+        if self._draining or self.worker_id not in able:
+            await self._give(connection, mine)
+            return
+        share = fair_share(len(self._all_partitions), len(able), able.index(self.worker_id))
+        if len(mine) > share:
+            mine = await self._give_surplus(connection, mine, share)
+        elif len(mine) < share:
+            mine = await self._take(connection, share - len(mine))
+        if mine != self.partitions:
+            self._events.emit("lease.partitions", shard=self._shard.index, partitions=len(mine))
+        self.partitions = mine
+
+    def _measure_clock(self, live: Sequence[Row]) -> None:
+        
+        if not live:
+            return
+        self.clock_offset_ms = int(live[0][2]) - self._clock.now_ms()
+        if abs(self.clock_offset_ms) > CLOCK_OFFSET_MS_MAX:
+            self._events.emit("clock.off", shard=self._shard.index, offset_ms=self.clock_offset_ms)
+
+    async def _give_surplus(self, connection: Connection, mine: list[int], share: int) -> list[int]:
+        given = surplus(mine, share)
+        await self._give(connection, given)
+        return sorted(set(mine) - set(given))
+
+    async def _give(self, connection: Connection, given: Sequence[int]) -> None:
+        self.partitions = [partition for partition in self.partitions if partition not in set(given)]
+        if given:
+            await connection.execute("give_leases", {"partitions": given, "worker_id": self.worker_id})
+
+    async def _take(self, connection: Connection, wanted: int) -> list[int]:
+        free = [row[0] for row in (await connection.execute("free_leases", {"rows_max": wanted})).rows]
+        if free:
+            await connection.execute("take_leases", {"partitions": free, "worker_id": self.worker_id})
+        return [row[0] for row in (await connection.execute("my_leases", {"worker_id": self.worker_id})).rows]

@@ -1,0 +1,83 @@
+"""Versions of jobs, read once and kept: the decoded definition and what of a call is the same for every run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from engine.model import Definition, HttpTarget
+from engine.outbound.head import fixed_head
+from engine.outbound.target import Guard
+from engine.rules.planning import MissedPolicy, Times
+from engine.rules.schedule import times_of
+from engine.rules.target_text import Refusal, Target
+from engine.store.connection import Connection
+
+# A version is some 2 KB plus its body; the oldest ones make room.
+VERSIONS_MAX = 50_000
+
+# A run's lease reaches this far past its time-out: settling may wait a few seconds in a peak.
+LEASE_BEYOND_TIMEOUT_MS = 60_000
+
+VersionKey = tuple[int, int, int]
+
+
+class CallPlan:
+    """A version made ready: how its times are found and how it is called."""
+
+    __slots__ = ("body", "definition", "fixed_head", "method", "policy", "refusal", "target", "times", "timeout_ms")
+
+    def __init__(self, definition: Definition, guard: Guard) -> None:
+        self.definition = definition
+        self.times: Times = times_of(definition.schedule)
+        self.policy = MissedPolicy(definition.missed_runs, definition.max_catch_up)
+        self.timeout_ms = definition.timeout_ms
+        self.target: Target | None = None
+        self.refusal: Refusal | None = None
+        if isinstance(definition.target, HttpTarget):
+            self._prepare_http(definition.target, guard)
+
+    def lease_until_ms(self, due_ms: int, now_ms: int) -> int:
+        return max(due_ms, now_ms) + self.timeout_ms + LEASE_BEYOND_TIMEOUT_MS
+
+    def _prepare_http(self, target: HttpTarget, guard: Guard) -> None:
+        self.method = target.method
+        self.body = target.body or b""
+        judged = guard.judge_url(target.url)
+        if isinstance(judged, Refusal):
+            self.refusal = judged
+            return
+        self.target = judged
+        headers = [(name, value.value) for name, value in target.headers]
+        self.fixed_head = fixed_head(judged, target.method, headers, target.body)
+
+
+class Versions:
+    """A bounded cache in front of ``job_versions``. Versions never change, so nothing has to be invalidated."""
+
+    def __init__(self, guard: Guard, versions_max: int = VERSIONS_MAX) -> None:
+        self._guard = guard
+        self._versions_max = versions_max
+        self._known: dict[VersionKey, CallPlan | Exception] = {}
+
+    async def load(
+        self, connection: Connection, wanted: Iterable[VersionKey], bytes_max: int
+    ) -> dict[VersionKey, CallPlan | Exception]:
+        """(partition_id, job_id, version) → plan, or the error that says why it cannot be evaluated."""
+        keys = sorted(set(wanted))
+        missing = [key for key in keys if key not in self._known]
+        if missing:
+            rows = await connection.fetch_rows("read_versions", missing, bytes_max=bytes_max)
+            self._keep(rows)
+        return {key: self._known.get(key, LookupError("the version's row is missing")) for key in keys}
+
+    def _keep(self, rows: Sequence[tuple[int, int, int, bytes]]) -> None:
+        for partition_id, job_id, version, stored in rows:
+            self._known[partition_id, job_id, version] = self._ready(stored)
+        for key in list(self._known)[: max(0, len(self._known) - self._versions_max)]:
+            del self._known[key]
+
+    def _ready(self, stored: bytes) -> CallPlan | Exception:
+        try:
+            return CallPlan(Definition.decode(stored), self._guard)
+        except Exception as error:  # whatever is wrong with one job must not hold up the others
+            return error
