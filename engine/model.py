@@ -110,6 +110,21 @@ class Reason(IntEnum):
     BLOCKED = 28
 
 
+class NoticeKind(IntEnum):
+    """What a tenant is told about."""
+
+    FAILED = 1
+    SKIPPED = 2
+    LATE = 3
+
+
+class SignalKind(IntEnum):
+    """What a worker must know at once about a run it holds."""
+
+    WITHDRAWN = 1
+    CANCEL = 2
+
+
 OPEN_STATES = frozenset({RunState.PENDING, RunState.RUNNING, RunState.WAITING})
 FINAL_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED})
 

@@ -17,7 +17,7 @@ from engine.model import OPEN_STATES, Overlap, Reason, RunKey, RunState
 from engine.stages.held import PREPARE_MS, HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
-from engine.store.connection import Connection, Row
+from engine.store.connection import Connection, Duplicate, Row
 from engine.store.shard import Shard
 
 CANDIDATES_MAX = 1_000
@@ -229,7 +229,14 @@ class Claim:
             await connection.execute_rows("delete_deferred", gone, bytes_max=bytes_max)
         new_active = sorted((run.key.partition_id, run.key.job_id, run.key.scheduled_at_ms) for run in take.overlapping)
         if new_active:
-            await connection.execute_rows("insert_active", new_active, bytes_max=bytes_max)
+            await self._enter_active(connection, new_active)
+
+    async def _enter_active(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """The key of ``active`` lets one run of a job through, whoever else claims at the same time."""
+        try:
+            await connection.execute_rows("insert_active", rows, bytes_max=self._shard.packet_bytes_max)
+        except Duplicate as error:
+            raise Conflict("another run of a job became active first") from error
 
     async def _end(
         self, connection: Connection, runs: Sequence[Waiting], state: RunState, reason: Reason | None, now_ms: int

@@ -1,0 +1,211 @@
+"""Fire: the wheel releases a run, it is prepared, and at its second its request leaves; never a byte earlier.
+
+Directly before the first byte the worker must still trust its own lease, and the run's lease must reach beyond the
+time-out; else the run is given back and somebody else fires it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from engine.clock import Clock
+from engine.events import Events
+from engine.model import OutcomeKind, idempotency_key
+from engine.outbound.client import HttpClient
+from engine.outbound.exchange import Outcome, Request
+from engine.outbound.head import run_head
+from engine.outbound.sign import signature
+from engine.rules.ready import ReadyQueue
+from engine.stages.held import HeldRun, HeldRuns
+from engine.stages.lease import Lease
+
+# Calls in flight at once: in one lane (tenant and origin), and in this executor.
+LANE_IN_FLIGHT_MAX = 256
+IN_FLIGHT_MAX = 4_000
+
+# The run's lease must outlast its time-out by this much, or the run is given back instead of fired.
+LEASE_SLACK_MS = 5_000
+
+# A signature says when its attempt is due; one that is sent later than this is signed anew with the time of sending.
+SIGNED_LATE_MS = 60_000
+
+# The wheel is looked at no less often than this, so that a clock that was slewed is noticed.
+IDLE_TICK_MS = 1_000
+
+Settled = Callable[[HeldRun, Outcome], None]
+GivenBack = Callable[[HeldRun], None]
+Keys = Callable[[int], Sequence[bytes]]
+
+
+class Fire:
+    """Fires what this worker holds. Runs inside the event loop on one timer; no task per run."""
+
+    def __init__(
+        self,
+        held: HeldRuns,
+        leases: Sequence[Lease],
+        client: HttpClient,
+        signing_keys: Keys,
+        settled: Settled,
+        given_back: GivenBack,
+        clock: Clock,
+        events: Events,
+    ) -> None:
+        self._held = held
+        self._leases = leases
+        self._client = client
+        self._signing_keys = signing_keys
+        self._settled = settled
+        self._given_back = given_back
+        self._clock = clock
+        self._events = events
+        self._ready: ReadyQueue[HeldRun] = ReadyQueue(LANE_IN_FLIGHT_MAX)
+        self._in_flight = 0
+        self._loop = asyncio.get_event_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._warming: set[asyncio.Task[object]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def ready(self) -> int:
+        return len(self._ready)
+
+    def hold(self, runs: Sequence[HeldRun]) -> None:
+        """Take over claimed runs and fire each at its moment."""
+        self._held.add(runs)
+        self._schedule(self._clock.now_ms())
+
+    def run_once(self, now_ms: int) -> None:
+        """Prepare and fire whatever the wheel releases up to now."""
+        self._warm(self._sort(self._held.advance(now_ms), now_ms))
+        self._start(now_ms)
+        self._schedule(now_ms)
+
+    def cancel(self, run: HeldRun) -> None:
+        """A tenant's cancel: stop it if it is in flight, and settle it as cancelled."""
+        if run.cancelled:
+            return
+        run.cancelled = True
+        if run.in_flight:
+            self._client.abort(run)
+            self._ended(run)
+        self._settled(run, _without_call(OutcomeKind.CANCELLED, self._clock.now_ms(), "cancelled by the tenant"))
+
+    def abandon(self, run: HeldRun) -> None:
+        """It is no longer ours (withdrawn, or given to others): do not fire it and write nothing."""
+        run.abandoned = True
+        self._held.remove(run)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sort(self, released: Sequence[HeldRun], now_ms: int) -> list[HeldRun]:
+        """First release: prepare. Second release: ready. Returns those that were prepared now."""
+        prepared: list[HeldRun] = []
+        for run in released:
+            if run.request is None and not self._prepare(run):
+                continue
+            if run.due_ms <= now_ms:
+                self._ready.push(run, run.priority, run.tenant_id, run.request.origin)  # type: ignore[union-attr]
+            else:
+                prepared.append(run)
+        self._held.await_due(prepared)
+        return prepared
+
+    def _prepare(self, run: HeldRun) -> bool:
+        """Build and sign the request; a refused target settles at its second without a call."""
+        call = run.call
+        if call.target is None:
+            if run.due_ms > self._clock.now_ms():
+                self._held.await_due([run])
+            else:
+                detail = call.refusal.detail if call.refusal else "no target"
+                self._settled(run, _without_call(OutcomeKind.TARGET_REFUSED, self._clock.now_ms(), detail))
+            return False
+        run.request = Request(
+            run.tenant_id, call.target.origin, call.method, self._head(run, run.due_ms), call.body, call.timeout_ms
+        )
+        return True
+
+    def _head(self, run: HeldRun, signed_at_ms: int) -> bytes:
+        key = idempotency_key(run.key.job_id, run.key.scheduled_at_ms).encode()
+        timestamp_s = signed_at_ms // 1000
+        signed = signature(self._signing_keys(run.tenant_id), key, timestamp_s, run.call.body)
+        return run_head(run.call.fixed_head, key, run.key.scheduled_at_ms, run.attempt, timestamp_s, signed)
+
+    def _warm(self, prepared: Sequence[HeldRun]) -> None:
+        """Connections for the coming burst, as many as it can use, at most PREPARE_MS before it."""
+        counts: dict[tuple[int, object], int] = {}
+        for run in prepared:
+            key = (run.tenant_id, run.request.origin)  # type: ignore[union-attr]
+            counts[key] = counts.get(key, 0) + 1
+        for (tenant_id, origin), count in counts.items():
+            task = self._loop.create_task(self._client.warm(tenant_id, origin, min(count, LANE_IN_FLIGHT_MAX)))  # type: ignore[arg-type]
+            self._warming.add(task)
+            task.add_done_callback(self._warming.discard)
+
+    def _start(self, now_ms: int) -> None:
+        while self._in_flight < IN_FLIGHT_MAX:
+            run = self._ready.pop()
+            if run is None:
+                return
+            self._fire(run, now_ms)
+
+    def _fire(self, run: HeldRun, now_ms: int) -> None:
+        request = run.request
+        assert request is not None  # noqa: S101 - only prepared runs are ready
+        if run.abandoned or run.cancelled:
+            self._ready.done(run.tenant_id, request.origin)
+            return
+        lease = self._leases[run.shard_index]
+        if not lease.trusted() or run.worker_id != lease.worker_id or not _outlasts(run, now_ms):
+            self._ready.done(run.tenant_id, request.origin)
+            self._given_back(run)
+            return
+        if now_ms > run.due_ms + SIGNED_LATE_MS:
+            request.head = self._head(run, now_ms)
+        run.in_flight = True
+        self._in_flight += 1
+        self._client.send(request, self._on_done, run)
+
+    def _on_done(self, run: HeldRun, outcome: Outcome) -> None:
+        self._ended(run)
+        self._settled(run, outcome)
+        self._start(self._clock.now_ms())
+
+    def _ended(self, run: HeldRun) -> None:
+        run.in_flight = False
+        self._in_flight -= 1
+        self._ready.done(run.tenant_id, run.request.origin)  # type: ignore[union-attr]
+
+    def _schedule(self, now_ms: int) -> None:
+        """One timer for the whole wheel, at its next moment."""
+        next_ms = self._held.next_ms()
+        at_ms = now_ms + IDLE_TICK_MS if next_ms < 0 else min(next_ms, now_ms + IDLE_TICK_MS)
+        if self._timer is not None:
+            if self._timer_ms <= at_ms and self._timer_ms > now_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        self._timer = self._loop.call_later(max(1, at_ms - now_ms) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.run_once(self._clock.now_ms())
+
+
+def _outlasts(run: HeldRun, now_ms: int) -> bool:
+    return run.lease_until_ms > now_ms + run.call.timeout_ms + LEASE_SLACK_MS
+
+
+def _without_call(kind: OutcomeKind, now_ms: int, detail: str) -> Outcome:
+    """An outcome of a run for which nothing was sent."""
+    return Outcome(kind, None, None, b"", now_ms, now_ms, False, kind.name.lower(), detail)
+
+

@@ -1,0 +1,233 @@
+"""Settle: outcomes become states in MySQL, in sorted batches, each write fenced by state, worker and attempt.
+
+A late result changes nothing: a run that is no longer ours is left to whoever has it. In the peak second firing comes
+first, and outcomes wait a bounded while.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from engine.clock import Clock
+from engine.errors import StoreUnavailable
+from engine.events import Events
+from engine.model import NoticeKind, OutcomeKind, Reason, RunKey, RunState
+from engine.outbound.exchange import Outcome
+from engine.rules.retry import Verdict, judge
+from engine.stages.held import HeldRun, HeldRuns
+from engine.store.connection import Connection
+from engine.store.shard import Shard
+from engine.store.statements import BATCH_ROWS_MAX
+
+# Outcomes gather for this long: a batch of 1,000 costs half as much a row as one of 30.
+GATHER_MS = 60
+
+# A run whose scheduled time is older than this may have been passed by the mark, and then has a row in deferred.
+MAYBE_SWEPT_MS = 30_000
+
+ANSWER_BYTES_MAX = 1_024
+DETAIL_CHARS_MAX = 255
+
+
+class Settlement(NamedTuple):
+    """One run's end of an attempt, decided."""
+
+    run: HeldRun
+    outcome: Outcome
+    verdict: Verdict
+    tries: int
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        """A row of ``settle_runs``."""
+        outcome = self.outcome
+        finished = self.verdict.state != RunState.WAITING
+        return (
+            *self.run.key,
+            self.run.attempt,
+            self.verdict.state,
+            self.tries,
+            self.verdict.reason,
+            outcome.kind,
+            outcome.status,
+            outcome.started_ms,
+            outcome.finished_ms if finished else None,
+            0,
+        )
+
+    @property
+    def plain(self) -> bool:
+        """A first success: one row to write and nothing else."""
+        return self.verdict.state == RunState.SUCCEEDED and not self.run.deferred and not self.run.overlap
+
+
+class Settle:
+    """Writes the outcomes of one shard's runs."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        held: HeldRuns,
+        clock: Clock,
+        events: Events,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._shard = shard
+        self._held = held
+        self._clock = clock
+        self._events = events
+        self._draw = draw
+        self._waiting: deque[Settlement] = deque()
+
+    def __len__(self) -> int:
+        """Outcomes not yet written."""
+        return len(self._waiting)
+
+    def settled(self, run: HeldRun, outcome: Outcome) -> None:
+        """Take an outcome; it is written with the next batch."""
+        tries = run.tries + (1 if outcome.kind != OutcomeKind.CANCELLED else 0)
+        verdict = judge(
+            outcome.kind,
+            outcome.status,
+            tries,
+            run.call.definition.retry,
+            scheduled_at_ms=run.key.scheduled_at_ms,
+            now_ms=outcome.finished_ms,
+            retry_after=outcome.retry_after.decode("latin-1") if outcome.retry_after else None,
+            draw=self._draw,
+        )
+        self._waiting.append(Settlement(run, outcome, verdict, tries))
+
+    def given_back(self, run: HeldRun) -> None:
+        """A claimed run that was not fired: due again at its own moment, and no try is counted."""
+        now_ms = self._clock.now_ms()
+        outcome = Outcome(OutcomeKind.CANCELLED, None, None, b"", now_ms, now_ms, False, "given_back", "")
+        verdict = Verdict(RunState.WAITING, Reason.GIVEN_BACK, max(run.due_ms, now_ms))
+        self._waiting.append(Settlement(run, outcome, verdict, run.tries))
+
+    async def run_once(self, now_ms: int) -> bool:
+        """Write one batch; True if there may be more."""
+        if not self._waiting:
+            return False
+        batch = [self._waiting.popleft() for _ in range(min(BATCH_ROWS_MAX, len(self._waiting)))]
+        batch.sort(key=lambda settlement: settlement.run.key)
+        try:
+            await self._shard.retrying(lambda: self._write(batch, now_ms))
+        except StoreUnavailable:
+            # Also after an unknown commit: what stands already is no longer running, so writing it again finds nothing.
+            self._waiting.extendleft(reversed(batch))
+            raise
+        for settlement in batch:
+            self._held.remove(settlement.run)
+        return bool(self._waiting)
+
+    async def _write(self, batch: Sequence[Settlement], now_ms: int) -> None:
+        for worker_id in sorted({settlement.run.worker_id for settlement in batch}):
+            mine = [settlement for settlement in batch if settlement.run.worker_id == worker_id]
+            async with self._shard.transaction() as connection:
+                settled = await self._write_of_worker(connection, mine, worker_id, now_ms)
+            self._tell(settled)
+
+    async def _write_of_worker(
+        self, connection: Connection, batch: Sequence[Settlement], worker_id: int, now_ms: int
+    ) -> Sequence[Settlement]:
+        """Returns those that were still ours."""
+        fence = {**_bounds(batch), "worker_id": worker_id}
+        bytes_max = self._shard.packet_bytes_max
+        if not all(settlement.plain for settlement in batch) or self._maybe_swept(batch, now_ms):
+            batch = await self._still_mine(connection, batch, fence)
+            await self._write_beside(connection, batch, now_ms)
+        if batch:
+            rows = [settlement.row for settlement in batch]
+            found = await connection.execute_rows("settle_runs", rows, fence, bytes_max=bytes_max)
+            if found != len(batch):
+                self._events.emit("run.fenced", runs=len(batch) - found, shard=self._shard.index)
+            dead = [settlement for settlement in batch if settlement.verdict.state == RunState.FAILED]
+            await self._bury(connection, dead, now_ms)
+        return batch
+
+    async def _still_mine(
+        self, connection: Connection, batch: Sequence[Settlement], fence: dict[str, int]
+    ) -> Sequence[Settlement]:
+        rows = [(*settlement.run.key, settlement.run.attempt) for settlement in batch]
+        found = await connection.fetch_rows("lock_held_runs", rows, fence, bytes_max=self._shard.packet_bytes_max)
+        mine = {RunKey(*row[:3]) for row in found}
+        if len(mine) != len(batch):
+            self._events.emit("run.fenced", runs=len(batch) - len(mine), shard=self._shard.index)
+        return [settlement for settlement in batch if settlement.run.key in mine]
+
+    async def _write_beside(self, connection: Connection, batch: Sequence[Settlement], now_ms: int) -> None:
+        """What stands in other tables: failed attempts, deferred rows, active rows."""
+        bytes_max = self._shard.packet_bytes_max
+        attempts = [_attempt_row(settlement) for settlement in batch if _failed_attempt(settlement)]
+        if attempts:
+            await connection.execute_rows("insert_attempts", attempts, bytes_max=bytes_max)
+        waiting = [settlement for settlement in batch if settlement.verdict.state == RunState.WAITING]
+        ended = [settlement for settlement in batch if settlement.verdict.state != RunState.WAITING]
+        if waiting:
+            rows = [(*s.run.key, s.verdict.due_at_ms, s.verdict.reason) for s in waiting]
+            await connection.execute_rows("insert_deferred", rows, bytes_max=bytes_max)
+        if ended:
+            keys = [settlement.run.key for settlement in ended]
+            await connection.execute_rows("delete_deferred", keys, bytes_max=bytes_max)
+        overlap = [settlement.run.key for settlement in ended if settlement.run.overlap]
+        if overlap:
+            await connection.execute_rows("delete_active", overlap, bytes_max=bytes_max)
+            jobs = sorted({(key.partition_id, key.job_id) for key in overlap})
+            await connection.execute_rows("wake_overlap_waiters", jobs, {"now_ms": now_ms}, bytes_max=bytes_max)
+
+    async def _bury(self, connection: Connection, dead: Sequence[Settlement], now_ms: int) -> None:
+        """A final failure goes to the dead letters, and a notice into the outbox."""
+        if not dead:
+            return
+        bytes_max = self._shard.packet_bytes_max
+        keys = [settlement.run.key for settlement in dead]
+        values = {**_bounds(dead), "now_ms": now_ms}
+        await connection.execute_rows("insert_dead_letters", keys, values, bytes_max=bytes_max)
+        notices = [
+            (s.run.key.partition_id, s.run.key.job_id, NoticeKind.FAILED, s.run.key.scheduled_at_ms, s.run.tenant_id,
+             s.run.version, 1, now_ms, now_ms)
+            for s in dead
+        ]  # fmt: skip
+        await connection.execute_rows("insert_notices", sorted(notices), bytes_max=bytes_max)
+
+    def _maybe_swept(self, batch: Sequence[Settlement], now_ms: int) -> bool:
+        return any(settlement.run.key.scheduled_at_ms < now_ms - MAYBE_SWEPT_MS for settlement in batch)
+
+    def _tell(self, settled: Sequence[Settlement]) -> None:
+        for settlement in settled:
+            self._events.emit(
+                "run.settled",
+                state=settlement.verdict.state,
+                priority=settlement.run.priority,
+                outcome=settlement.outcome.kind,
+                lag_ms=settlement.outcome.started_ms - settlement.run.due_ms,
+            )
+
+
+def _failed_attempt(settlement: Settlement) -> bool:
+    """Attempts that fired and did not succeed."""
+    return settlement.verdict.state != RunState.SUCCEEDED and settlement.verdict.reason != Reason.GIVEN_BACK
+
+
+def _attempt_row(settlement: Settlement) -> tuple[object, ...]:
+    run, outcome = settlement.run, settlement.outcome
+    return (
+        *run.key,
+        run.attempt,
+        run.worker_id,
+        outcome.kind,
+        outcome.status,
+        outcome.started_ms,
+        outcome.finished_ms,
+        outcome.reason[:DETAIL_CHARS_MAX],
+        outcome.body[:ANSWER_BYTES_MAX],
+    )
+
+
+def _bounds(batch: Sequence[Settlement]) -> dict[str, int]:
+    times = [settlement.run.key.scheduled_at_ms for settlement in batch]
+    return {"from_at": min(times), "to_at": max(times)}
