@@ -45,15 +45,16 @@ class Settlement(NamedTuple):
         """A row of ``settle_runs``."""
         outcome = self.outcome
         finished = self.verdict.state != RunState.WAITING
+        fired = self.verdict.reason != Reason.GIVEN_BACK
         return (
             *self.run.key,
             self.run.attempt,
             self.verdict.state,
             self.tries,
             self.verdict.reason,
-            outcome.kind,
+            outcome.kind if fired else None,
             outcome.status,
-            outcome.started_ms,
+            outcome.started_ms if fired else None,
             outcome.finished_ms if finished else None,
             0,
         )

@@ -30,9 +30,11 @@ FOR UPDATE OF r SKIP LOCKED
 -- name: lowest_mark
 SELECT MIN(mark_at) FROM marks WHERE partition_id IN (:partitions)
 
--- name: lock_marks
-SELECT partition_id, mark_at FROM marks WHERE partition_id IN (:partitions) AND mark_at < :mark_at
-ORDER BY partition_id FOR UPDATE NOWAIT
+-- name: marks_behind
+SELECT partition_id FROM marks WHERE partition_id IN (:partitions) AND mark_at < :mark_at ORDER BY partition_id
+
+-- name: lock_mark
+SELECT mark_at FROM marks WHERE partition_id = :partition_id FOR UPDATE NOWAIT
 
 -- name: lock_open_runs
 -- Open runs that the mark is about to pass.
@@ -47,11 +49,3 @@ INSERT IGNORE INTO deferred (partition_id, scheduled_at, job_id, due_at, reason)
 
 -- name: move_mark
 UPDATE marks SET mark_at = :mark_at WHERE partition_id = :partition_id
-
--- name: read_floor
-SELECT floor_at FROM floor WHERE id = 1
-
--- name: days_of_runs
--- The days a table is cut into, oldest first: name and the first millisecond beyond it.
-SELECT PARTITION_NAME, PARTITION_DESCRIPTION FROM information_schema.PARTITIONS
-WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :table_name ORDER BY PARTITION_ORDINAL_POSITION

@@ -1,0 +1,206 @@
+"""Reap: what a dead or silent worker held goes back (deferred, due now), or fails when its tries are used up.
+
+A worker is dead once its row is released, or its lease is over by the shard's clock. It is condemned first, by
+compare-and-set against its own heartbeat, so that it cannot come back while its runs are being given to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.clock import Clock
+from engine.config import Settings
+from engine.errors import StoreUnavailable
+from engine.events import Events
+from engine.model import NoticeKind, OutcomeKind, Overlap, Reason, RunKey, RunState
+from engine.stages.versions import CallPlan, Versions
+from engine.store.connection import Connection
+from engine.store.shard import Shard
+
+RUNS_PER_BATCH = 1_000
+
+# Runs are claimed at most this far ahead; nothing a worker held lies beyond it.
+CLAIMED_AHEAD_MS_MAX = 600_000
+
+
+class DeadRun(NamedTuple):
+    """A row of ``lock_dead_runs``."""
+
+    partition_id: int
+    scheduled_at_ms: int
+    job_id: int
+    tenant_id: int
+    version: int
+    attempt: int
+    tries: int
+    cancel_requested: int
+    due_at_ms: int | None
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.partition_id, self.scheduled_at_ms, self.job_id)
+
+
+class Fate(NamedTuple):
+    """What becomes of a dead worker's run."""
+
+    run: DeadRun
+    state: RunState
+    tries: int
+    may_have_fired: bool
+    overlap: bool
+    due_at_ms: int
+
+
+class Reap:
+    """Reaps on one shard. Several reapers at once are harmless: every write is fenced."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        all_partitions: Sequence[int],
+        versions: Versions,
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+    ) -> None:
+        self._shard = shard
+        self._all_partitions = all_partitions
+        self._versions = versions
+        self._settings = settings
+        self._clock = clock
+        self._events = events
+        self._answering_since_boot_ms: int | None = None
+
+    async def run_once(self, now_ms: int) -> bool:
+        """Reap one batch of one dead worker; True if there may be more."""
+        try:
+            rows = (await self._shard.execute("expired_workers")).rows
+        except StoreUnavailable:
+            self._answering_since_boot_ms = None
+            raise
+        if self._answering_since_boot_ms is None:
+            self._answering_since_boot_ms = self._clock.boot_ms()
+        for worker_id, lease_until in rows:
+            if lease_until > 0 and not await self._condemn(worker_id):
+                continue
+            return await self._reap_worker(worker_id, now_ms)
+        return False
+
+    async def _condemn(self, worker_id: int) -> bool:
+        """An expired lease counts only once this shard has answered for a whole lease: after an outage all are expired."""
+        since = self._answering_since_boot_ms
+        if since is None or self._clock.boot_ms() - since < self._settings.lease_ms:
+            return False
+        answer = await self._shard.execute("condemn_worker", {"worker_id": worker_id})
+        if answer.found:
+            self._events.emit("worker.condemned", worker_id=worker_id, shard=self._shard.index)
+        return answer.found == 1
+
+    async def _reap_worker(self, worker_id: int, now_ms: int) -> bool:
+        keys = await self._held_by(worker_id, now_ms)
+        if not keys:
+            await self._shard.execute("delete_worker", {"worker_id": worker_id})
+            self._events.emit("worker.reaped", worker_id=worker_id, shard=self._shard.index)
+            return True
+
+        async def transaction() -> Sequence[Fate]:
+            async with self._shard.transaction() as connection:
+                return await self._give_back(connection, worker_id, keys, now_ms)
+
+        fates = await self._shard.retrying(transaction)
+        self._events.emit("run.reaped", runs=len(fates), shard=self._shard.index)
+        return bool(fates)
+
+    async def _held_by(self, worker_id: int, now_ms: int) -> list[RunKey]:
+        mark_at = (await self._shard.execute("lowest_mark", {"partitions": self._all_partitions})).rows[0][0]
+        values = {"partitions": self._all_partitions, "worker_id": worker_id, "rows_max": RUNS_PER_BATCH}
+        bounds = {"from_at": mark_at or 0, "to_at": now_ms + CLAIMED_AHEAD_MS_MAX}
+        rows = (await self._shard.execute("held_by_worker", {**values, **bounds})).rows
+        if not rows:
+            rows = (await self._shard.execute("deferred_held_by_worker", values)).rows
+        return sorted(RunKey(*row) for row in rows)
+
+    async def _give_back(
+        self, connection: Connection, worker_id: int, keys: Sequence[RunKey], now_ms: int
+    ) -> Sequence[Fate]:
+        bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
+        fence = {**bounds, "worker_id": worker_id}
+        bytes_max = self._shard.packet_bytes_max
+        rows = await connection.fetch_rows("lock_dead_runs", keys, fence, bytes_max=bytes_max)
+        runs = sorted((DeadRun(*row) for row in rows), key=lambda run: run.key)
+        calls = await self._versions.load(
+            connection, [(run.partition_id, run.job_id, run.version) for run in runs], bytes_max
+        )
+        fates = [_fate(run, calls[run.partition_id, run.job_id, run.version], now_ms) for run in runs]
+        if fates:
+            await self._write(connection, fates, fence, now_ms)
+        return fates
+
+    async def _write(
+        self, connection: Connection, fates: Sequence[Fate], fence: dict[str, int], now_ms: int
+    ) -> None:
+        bytes_max = self._shard.packet_bytes_max
+        await connection.execute_rows("settle_runs", [_run_row(fate, now_ms) for fate in fates], fence, bytes_max=bytes_max)
+        fired = [_attempt_row(fate, fence["worker_id"], now_ms) for fate in fates if fate.may_have_fired]
+        if fired:
+            await connection.execute_rows("insert_attempts", fired, bytes_max=bytes_max)
+        waiting = [(*f.run.key, f.due_at_ms, Reason.REAPED) for f in fates if f.state == RunState.WAITING]
+        if waiting:
+            await connection.execute_rows("insert_deferred", waiting, bytes_max=bytes_max)
+        ended = [fate for fate in fates if fate.state != RunState.WAITING]
+        if ended:
+            await self._end(connection, ended, fence, now_ms)
+
+    async def _end(
+        self, connection: Connection, ended: Sequence[Fate], fence: dict[str, int], now_ms: int
+    ) -> None:
+        bytes_max = self._shard.packet_bytes_max
+        await connection.execute_rows("delete_deferred", [fate.run.key for fate in ended], bytes_max=bytes_max)
+        overlap = [fate.run.key for fate in ended if fate.overlap]
+        if overlap:
+            await connection.execute_rows("delete_active", overlap, bytes_max=bytes_max)
+            jobs = sorted({(key.partition_id, key.job_id) for key in overlap})
+            await connection.execute_rows("wake_overlap_waiters", jobs, {"now_ms": now_ms}, bytes_max=bytes_max)
+        dead = [fate.run for fate in ended if fate.state == RunState.FAILED]
+        if dead:
+            values = {"from_at": fence["from_at"], "to_at": fence["to_at"], "now_ms": now_ms}
+            await connection.execute_rows("insert_dead_letters", [run.key for run in dead], values, bytes_max=bytes_max)
+            notices = [
+                (run.partition_id, run.job_id, NoticeKind.FAILED, run.scheduled_at_ms, run.tenant_id, run.version, 1,
+                 now_ms, now_ms)
+                for run in dead
+            ]  # fmt: skip
+            await connection.execute_rows("insert_notices", sorted(notices), bytes_max=bytes_max)
+
+
+def _fate(run: DeadRun, call: CallPlan | Exception, now_ms: int) -> Fate:
+    """A run reaped before it was due cannot have fired: no try is counted, and it waits for its own moment."""
+    due_at_ms = run.scheduled_at_ms if run.due_at_ms is None else min(run.due_at_ms, now_ms)
+    may_have_fired = max(run.scheduled_at_ms, due_at_ms if run.due_at_ms is None else 0) <= now_ms
+    tries = run.tries + (1 if may_have_fired else 0)
+    overlap = isinstance(call, CallPlan) and call.definition.overlap != Overlap.ALLOW
+    used_up = isinstance(call, CallPlan) and tries >= call.definition.retry.max_attempts
+    if run.cancel_requested:
+        state = RunState.CANCELLED
+    elif may_have_fired and used_up:
+        state = RunState.FAILED
+    else:
+        state = RunState.WAITING
+    return Fate(run, state, tries, may_have_fired, overlap, max(run.scheduled_at_ms, now_ms))
+
+
+def _run_row(fate: Fate, now_ms: int) -> tuple[object, ...]:
+    """A row of ``settle_runs``."""
+    ended = fate.state != RunState.WAITING
+    reason = Reason.WORKER_LOST if fate.state == RunState.FAILED else Reason.REAPED
+    outcome = OutcomeKind.WORKER_LOST if fate.may_have_fired else None
+    finished_at = now_ms if ended else None
+    run = fate.run
+    return (*run.key, run.attempt, fate.state, fate.tries, reason, outcome, None, None, finished_at, 0)
+
+
+def _attempt_row(fate: Fate, worker_id: int, now_ms: int) -> tuple[object, ...]:
+    """A row of ``insert_attempts``."""
+    return (*fate.run.key, fate.run.attempt, worker_id, OutcomeKind.WORKER_LOST, None, None, now_ms, "worker_lost", None)
