@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from engine.local.process import end_child, spawn
-from tests.support.until import until
+from tests.support.wait import until
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPER

@@ -8,7 +8,7 @@ import pytest
 from engine.clock import wall_ms
 from engine.local.receiver import Answer, Receiver, plan_answer
 from engine.local.record import report
-from tests.support.until import until
+from tests.support.wait import until
 
 SCHEDULED_MS = 1_900_000_000_000
 HEADERS = {"Idempotency-Key": "run_1", "X-Attempt": "1", "X-Scheduled-At": "2030-03-17T17:46:40Z"}
