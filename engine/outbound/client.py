@@ -1,86 +1,154 @@
-"""The HTTP/1.1 client of the fire path: callbacks, no task, future or timer per request."""
+"""The HTTP/1.1 client of the fire path: prepared requests out, outcomes back, no task, future or timer for each.
+
+client      send, abort, warm; which exchanges are in flight
+pool        one tenant's connections to one origin, and what waits for them
+connection  one socket and its exchange: the hot path, and the rule for sending again
+answer      llhttp for every answer that engine/_native/wire.pyx does not know at a glance
+opening     resolve, judge, dial, shake hands
+deadlines   one entry for each connection
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+import ssl
+from collections import deque
+from collections.abc import Coroutine, Hashable
+from dataclasses import dataclass
 from typing import Any
-
-import aiohttp
 
 from engine.clock import Clock
 from engine.model import OutcomeKind
-from engine.outbound.exchange import Outcome, Request
+from engine.outbound.deadlines import Deadlines
+from engine.outbound.exchange import Done, Exchange, Failure, Outcome, Request
+from engine.outbound.opening import Opener
+from engine.outbound.pool import Pool
 from engine.outbound.resolver import Resolver
 from engine.outbound.target import Guard
-from engine.rules.target_text import Origin, Refusal, is_address
+from engine.outbound.tls import Sessions, client_context
+from engine.rules.target_text import Origin
 
-Done = Callable[[Any, Outcome], None]
+# A NamedTuple's own constructor takes four times as long.
+_new_tuple = tuple.__new__
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a client. What is above them waits, and times out if it waits too long."""
+
+    connections: int = 20_000
+    connections_per_origin: int = 256
 
 
 class HttpClient:
     """Sends prepared requests; each ends in exactly one call of its ``on_done`` unless it is aborted."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, guard: Guard, resolver: Resolver) -> None:
-        self._loop = loop
-        self._clock = clock
-        self._guard = guard
-        self._resolver = resolver
-        self._session: aiohttp.ClientSession | None = None
-        self._tasks: dict[Hashable, asyncio.Task[None]] = {}
-
-    async def warm(self, tenant_id: int, origin: Origin, count: int) -> Refusal | None:
-        """Open up to ``count`` connections for a coming burst; says so if the target is refused."""
-        return None
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        guard: Guard,
+        resolver: Resolver,
+        limits: Limits | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.loop = loop
+        self.now_ms = clock.now_ms
+        self.limits = limits or Limits()
+        self.deadlines = Deadlines(loop, clock)
+        self.sessions = Sessions()
+        self.opener = Opener(loop, guard, resolver, context or client_context())
+        self._exchanges: dict[Hashable, Exchange] = {}
+        self._pools: dict[tuple[int, Origin], Pool] = {}
+        self._connections = 0
+        self._short: deque[Pool] = deque()  # pools that found no room for a connection
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, request: Request, on_done: Done, token: Hashable) -> None:
         """Send now; ``on_done(token, outcome)`` is called once, never from within this call."""
-        self._tasks[token] = self._loop.create_task(self._exchange(request, on_done, token))
+        now_ms = self.now_ms()
+        exchange = Exchange(request, on_done, token, now_ms)
+        if self._exchanges.setdefault(token, exchange) is not exchange:
+            raise ValueError(f"{token!r} is in flight already")
+        self._pool(request.tenant_id, request.origin).send(exchange, now_ms)
 
     def abort(self, token: Hashable) -> bool:
-        """Stop a request: its connection is closed and ``on_done`` is not called. False if it is not in flight."""
-        task = self._tasks.pop(token, None)
-        return task.cancel() if task else False
+        """Stop a request: its connection is closed, ``on_done`` is not called. False if it is not in flight."""
+        exchange = self._exchanges.pop(token, None)
+        if exchange is None:
+            return False
+        if exchange.connection and exchange.connection.exchange is exchange:
+            exchange.connection.close(reset=True)
+        else:
+            self._pools[exchange.request.tenant_id, exchange.request.origin].forget(exchange)
+        return True
+
+    async def warm(self, tenant_id: int, origin: Origin, count: int) -> Failure | None:
+        """Have up to ``count`` connections ready for a coming burst, at most 3 s before it; else what went wrong."""
+        return await self._pool(tenant_id, origin).warm(min(count, self.limits.connections_per_origin))
 
     async def close(self) -> None:
-        """Abort everything and close every connection."""
-        for token in list(self._tasks):
-            self.abort(token)
-        if self._session:
-            await self._session.close()
+        """Abort every request and close every connection."""
+        self._exchanges.clear()
+        self.deadlines.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pool in list(self._pools.values()):
+            pool.close()
 
-    async def _exchange(self, request: Request, on_done: Done, token: Hashable) -> None:
-        started_ms = self._clock.now_ms()
-        lines = request.head.split(b"\r\n")
-        path = lines[0].split(b" ")[1].decode()
-        headers = dict(line.decode().split(": ", 1) for line in lines[1:-2])
-        url = f"{request.origin}{path}"
-        kind, status, retry_after, body, detail = OutcomeKind.ANSWERED, None, None, b"", ""
-        try:
-            await self._check(request.origin)
-            self._session = self._session or aiohttp.ClientSession()
-            timeout = aiohttp.ClientTimeout(total=request.timeout_ms / 1000)
-            async with self._session.request(
-                request.method, url, data=request.body, headers=headers, timeout=timeout, allow_redirects=False
-            ) as answer:
-                status = answer.status
-                retry_after = answer.headers.get("Retry-After", "").encode() or None
-                body = (await answer.content.read(1024))[:1024]
-        except PermissionError as refused:
-            kind, detail = OutcomeKind.TARGET_REFUSED, str(refused)
-        except TimeoutError:
-            kind = OutcomeKind.TIMEOUT
-        except (aiohttp.ClientError, OSError) as error:
-            kind, detail = OutcomeKind.CONNECT_FAILED, str(error)
-        del self._tasks[token]
-        on_done(
-            token,
-            Outcome(kind, status, retry_after, body, started_ms, self._clock.now_ms(), True, kind.name.lower(), detail),
+    # What follows is for the pools and connections.
+
+    def answer(self, exchange: Exchange, status: int, retry_after: bytes | None, excerpt: bytes, now_ms: int) -> None:
+        """An exchange was answered."""
+        del self._exchanges[exchange.token]
+        outcome = (OutcomeKind.ANSWERED, status, retry_after, excerpt, exchange.started_ms, now_ms, True, "", "")
+        exchange.on_done(exchange.token, _new_tuple(Outcome, outcome))
+
+    def fail(self, exchange: Exchange, failure: Failure) -> None:
+        """An exchange ends without an answer; told from the event loop, so that nobody is called back while sending."""
+        del self._exchanges[exchange.token]
+        kind, reason, detail = failure
+        outcome = Outcome(
+            kind, None, None, b"", exchange.started_ms, self.now_ms(), exchange.bytes_sent, reason, detail
         )
+        self.loop.call_soon(exchange.on_done, exchange.token, outcome)
 
-    async def _check(self, origin: Origin) -> None:
-        addresses = [origin.host] if is_address(origin.host) else (await self._resolver.resolve(origin.host)).addresses
-        for address in addresses:
-            refusal = self._guard.judge_address(origin, address)
-            if refusal:
-                raise PermissionError(refusal.detail)
+    def spawn(self, opening: Coroutine[Any, Any, None]) -> None:
+        """Run the opening of a connection; it ends with the client at the latest."""
+        task = self.loop.create_task(opening)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def reserve(self, pool: Pool) -> bool:
+        """Room for one more connection, made by closing an idle one if need be; else the pool is told of the next."""
+        if self._connections >= self.limits.connections and not self._close_one_idle():
+            self._short.append(pool)
+            return False
+        self._connections += 1
+        return True
+
+    def unreserve(self) -> None:
+        """A connection is gone."""
+        self._connections -= 1
+        if self._short:
+            self._short.popleft().grow()
+
+    def drop(self, pool: Pool) -> None:
+        """Forget an empty pool."""
+        if self._pools.get(pool.key) is pool:
+            del self._pools[pool.key]
+
+    def _pool(self, tenant_id: int, origin: Origin) -> Pool:
+        key = (tenant_id, origin)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(self, key)
+        return pool
+
+    def _close_one_idle(self) -> bool:
+        for pool in self._pools.values():
+            if pool.idle:
+                pool.idle[0].close()
+                return True
+        return False

@@ -1,0 +1,282 @@
+"""One connection of a pool: a socket that is idle or carries one exchange. This is the fire path.
+
+    send ── start ─────────► idle? ── bytes out ── bytes in ── answer complete ── release ── on_done
+                              │                        │
+                              └ stale: next one        └ broken: again on a fresh connection, or an outcome
+
+It works on the socket itself through the event loop's readers, not through a transport: a write happens when it is
+called, so that ``started_ms`` is true and it is known which bytes the kernel took; a close is over when it returns,
+so that no outcome is told while its socket is open.
+
+**Sending again.** A server may close an idle connection just when the next request is on its way. Such a request is
+sent again on a fresh connection, at once, if nothing of it can have been processed, which is known in two cases only:
+the kernel took none of its bytes; or the peer's FIN came while not one of them had been acknowledged. In the second,
+the peer had closed before it could read the request, and a server that has begun to close processes nothing that
+arrives later (RFC 9112 9.6). A reset says nothing: it carries no acknowledgement that the kernel counts. Everything
+else is a failed try (RFC 9110 9.2.2: no blind repetition of what may not be idempotent).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import ssl
+import struct
+import termios
+from typing import TYPE_CHECKING
+
+from engine._native.wire import read_answer
+from engine.model import OutcomeKind
+from engine.outbound.answer import AnswerReader, Reading
+from engine.outbound.deadlines import NEVER_MS
+from engine.outbound.exchange import Exchange, Failure
+from engine.outbound.tls import READ_BYTES, TlsStream
+
+if TYPE_CHECKING:
+    from engine.outbound.pool import Pool
+
+# Servers commonly close idle connections after 5 s or more; below that a request seldom meets a closing one.
+IDLE_MS_MAX = 4_000
+AGE_MS_MAX = 300_000
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+_FAILED_READING = {
+    Reading.BROKEN: Failure(OutcomeKind.PROTOCOL_ERROR, "answer_malformed"),
+    Reading.CUT: Failure(OutcomeKind.CONNECTION_BROKEN, "answer_cut"),
+    Reading.HEAD_TOO_LARGE: Failure(OutcomeKind.ANSWER_TOO_LARGE, "answer_head_too_large"),
+}
+
+
+class Connection:
+    """Plain TCP; ``TlsConnection`` puts TLS in between."""
+
+    __slots__ = (
+        "_client", "_fd", "_reader", "_recv", "_send", "_sent_bytes", "_unsent",
+        "address", "exchange", "idle_since_ms", "opened_ms", "pool", "reused", "socket", "watched_ms",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool, sock: socket.socket, address: str, now_ms: int) -> None:
+        self.pool = pool
+        self.socket = sock
+        self.address = address
+        self.opened_ms = self.idle_since_ms = now_ms
+        self.exchange: Exchange | None = None
+        self.reused = False
+        self.watched_ms = NEVER_MS
+        self._client = pool.client
+        self._reader: AnswerReader | None = None
+        self._unsent = b""
+        self._sent_bytes = 0
+        self._fd = sock.fileno()
+        self._send = sock.send
+        self._recv = sock.recv
+        self._client.loop.add_reader(self._fd, self._readable)
+
+    def usable(self, now_ms: int) -> bool:
+        """Whether a request may be sent here: young, not idle for long, and still open at this moment."""
+        if now_ms - self.opened_ms > AGE_MS_MAX or now_ms - self.idle_since_ms > IDLE_MS_MAX:
+            return False
+        # Within the millisecond of its last answer the loop has just read it; anything older is asked.
+        return now_ms == self.idle_since_ms or self._silent()
+
+    def start(self, exchange: Exchange, now_ms: int) -> None:
+        """Send an exchange's request; nothing of it has left before ``now_ms``."""
+        self.exchange = exchange
+        exchange.connection = self
+        exchange.started_ms = now_ms
+        if exchange.deadline_ms < self.watched_ms:
+            self._client.deadlines.watch(self, exchange.deadline_ms)
+        request = exchange.request
+        self._sent_bytes = 0
+        self._put(request.head + request.body)
+
+    def watch_idle(self, now_ms: int) -> None:
+        """Have the idle connection closed in time."""
+        if now_ms + IDLE_MS_MAX < self.watched_ms:
+            self._client.deadlines.watch(self, now_ms + IDLE_MS_MAX + 1)
+
+    def look(self, now_ms: int) -> int:
+        """Time out what is in flight, close what has been idle too long."""
+        if self._fd < 0:
+            return NEVER_MS
+        due_ms = self._due_ms()
+        if due_ms > now_ms:
+            return due_ms
+        exchange = self.exchange
+        self.close(reset=exchange is not None)
+        if exchange:
+            self._client.fail(exchange, Failure(OutcomeKind.TIMEOUT, "timeout", "no answer in time"))
+        return NEVER_MS
+
+    def close(self, reset: bool = False) -> None:
+        """Closed when this returns. With ``reset`` the peer is told that nobody waits for its answer."""
+        if self._fd < 0:
+            return
+        loop = self._client.loop
+        loop.remove_reader(self._fd)
+        loop.remove_writer(self._fd)
+        if reset:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.socket.close()
+        self._fd = -1
+        if self.exchange:
+            self.exchange.bytes_sent |= self._sent_bytes > 0
+            self.exchange = None
+        self.pool.closed(self)
+
+    def _due_ms(self) -> int:
+        if self.exchange:
+            return self.exchange.deadline_ms
+        return min(self.idle_since_ms + IDLE_MS_MAX, self.opened_ms + AGE_MS_MAX) + 1
+
+    def _silent(self) -> bool:
+        """Open, and nothing has come: what the loop has not read yet is an end, or bytes that nobody asked for."""
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _write(self, data: bytes) -> None:
+        try:
+            sent = self._send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            # The peer is gone, but it may have answered before: the reader finds out, and never reuses what is unsent.
+            self._unsent = data
+            return
+        self._sent_bytes += sent
+        if sent < len(data):
+            self._unsent = data[sent:]
+            self._client.loop.add_writer(self._fd, self._writable)
+
+    _put = _write
+
+    def _writable(self) -> None:
+        self._client.loop.remove_writer(self._fd)
+        data, self._unsent = self._unsent, b""
+        self._write(data)
+
+    def _readable(self) -> None:
+        try:
+            data = self._recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._broken(str(error), fin=False)
+            return
+        if data:
+            self._received(data)
+        else:
+            self._ended()
+
+    def _received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self.close()  # bytes that nobody asked for: the next answer read here would not be one's own
+            return
+        to_head = exchange.request.method == "HEAD"
+        if self._reader is None:
+            answer = read_answer(data, to_head)
+            if answer is not None:
+                self._answered(exchange, *answer)
+                return
+            self._reader = AnswerReader(to_head)
+        self._act_on(exchange, self._reader, self._reader.feed(data))
+
+    def _act_on(self, exchange: Exchange, reader: AnswerReader, reading: Reading) -> None:
+        if reading is Reading.DONE:
+            self._answered(exchange, reader.status, reader.stays_open, reader.retry_after, reader.excerpt)
+        elif reading is not Reading.MORE:
+            self.close(reset=True)
+            self._client.fail(exchange, _FAILED_READING[reading]._replace(detail=reader.problem))
+
+    def _answered(
+        self, exchange: Exchange, status: int, stays_open: bool, retry_after: bytes | None, excerpt: bytes
+    ) -> None:
+        now_ms = self._client.now_ms()
+        self.exchange = self._reader = None
+        if stays_open and not self._unsent:
+            self.reused = True
+            self.idle_since_ms = now_ms
+            self.pool.release(self, now_ms)
+        else:
+            self.close(reset=True)
+        self._client.answer(exchange, status, retry_after, excerpt, now_ms)
+
+    def _ended(self) -> None:
+        if self.exchange is None or self._reader is None:
+            self._broken("closed without an answer", fin=True)
+        else:
+            self._act_on(self.exchange, self._reader, self._reader.finish())
+
+    def _broken(self, detail: str, fin: bool) -> None:
+        exchange = self.exchange
+        again = self.reused and self._reader is None and self._unprocessed(fin)
+        self.close()
+        if exchange is None:
+            return
+        if again:
+            self.pool.send_again(exchange)
+        else:
+            self._client.fail(exchange, Failure(OutcomeKind.CONNECTION_BROKEN, "connection_broken", detail))
+
+    def _unprocessed(self, fin: bool) -> bool:
+        """Whether the peer cannot have processed anything of the request: see the head of this file."""
+        return self._sent_bytes == 0 or (fin and self._unacknowledged_bytes() >= self._sent_bytes)
+
+    def _unacknowledged_bytes(self) -> int:
+        answer = fcntl.ioctl(self._fd, termios.TIOCOUTQ, b"\0\0\0\0")
+        return int(struct.unpack("i", answer)[0])
+
+
+class TlsConnection(Connection):
+    """TLS in between: all that has come is decrypted before any of it is read, so that nothing is left behind."""
+
+    __slots__ = ("_decrypt", "_incoming", "_outgoing", "_stream")
+
+    def __init__(self, pool: Pool, sock: socket.socket, address: str, now_ms: int, stream: TlsStream) -> None:
+        super().__init__(pool, sock, address, now_ms)
+        self._stream = stream
+        self._decrypt = stream.ssl.read
+        self._incoming = stream.incoming
+        self._outgoing = stream.outgoing
+
+    def _put(self, data: bytes) -> None:
+        self._stream.ssl.write(data)
+        self._write(self._outgoing.read())
+
+    def _received(self, data: bytes) -> None:
+        self._incoming.write(data)
+        plain, ended = b"", False
+        try:
+            plain = self._decrypt(READ_BYTES)
+            ended = not plain
+            while self._incoming.pending and not ended:
+                more = self._decrypt(READ_BYTES)
+                ended = not more
+                plain += more
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._broken(str(error), fin=False)
+            return
+        if self._outgoing.pending:
+            self._answer_peer()
+        if not self.reused:
+            self.pool.keep_session(self._stream)
+        if plain:
+            Connection._received(self, plain)
+        if ended and self._fd >= 0:
+            self._ended()
+
+    def _answer_peer(self) -> None:
+        """What TLS itself has to say: the reply to a key update."""
+        if self._unsent:
+            self._unsent += self._outgoing.read()
+        else:
+            self._write(self._outgoing.read())

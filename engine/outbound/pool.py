@@ -1,0 +1,189 @@
+"""The connections of one tenant to one origin, and the requests that wait for one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+from engine.model import OutcomeKind
+from engine.outbound.connection import AGE_MS_MAX, Connection, TlsConnection
+from engine.outbound.deadlines import NEVER_MS
+from engine.outbound.exchange import Exchange, Failure
+from engine.outbound.tls import TlsStream
+from engine.rules.target_text import Origin
+
+if TYPE_CHECKING:
+    from engine.outbound.client import HttpClient
+
+# Handshakes that one warming keeps going at a time: each takes most of a millisecond of the core that also fires.
+WARMING_AT_ONCE = 8
+# Waiting requests are looked through no more often than this for one that has run out of time.
+LOOK_EVERY_MS = 10
+# What is wrong with the target itself fails every waiting request; other failures cost the one they were opened for.
+_OF_THE_TARGET = frozenset({OutcomeKind.TARGET_REFUSED, OutcomeKind.DNS_FAILED})
+
+
+class Pool:
+    """Never shared between tenants. Idle connections are a stack, so that few are used often and the rest age out."""
+
+    __slots__ = ("_connections", "_opening", "_turn", "client", "idle", "key", "size", "waiting", "watched_ms")
+
+    def __init__(self, client: HttpClient, key: tuple[int, Origin]) -> None:
+        self.client = client
+        self.key = key
+        self.idle: list[Connection] = []
+        self.waiting: deque[Exchange] = deque()
+        self.size = 0  # connections open or being opened
+        self.watched_ms = NEVER_MS
+        self._connections: set[Connection] = set()
+        self._opening = 0
+        self._turn = 0
+
+    def send(self, exchange: Exchange, now_ms: int) -> None:
+        """Send now on an idle connection, else as soon as there is one."""
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            if connection.usable(now_ms):
+                connection.start(exchange, now_ms)
+                return
+            connection.close()
+        self.waiting.append(exchange)
+        self._expect(exchange)
+
+    def send_again(self, exchange: Exchange) -> None:
+        """Send before all others, on a connection that is fresh or has answered just now: idle ones may be as dead."""
+        self._close_idle(self.idle)
+        self.waiting.appendleft(exchange)
+        self._expect(exchange)
+
+    def release(self, connection: Connection, now_ms: int) -> None:
+        """A connection has nothing to do: the longest waiting request has it, else it is idle."""
+        if now_ms - connection.opened_ms > AGE_MS_MAX:
+            connection.close()
+        elif self.waiting:
+            connection.start(self.waiting.popleft(), now_ms)
+        else:
+            self.idle.append(connection)
+            connection.watch_idle(now_ms)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
+        self._shrink()
+
+    def forget(self, exchange: Exchange) -> None:
+        """A waiting request was aborted."""
+        self.waiting.remove(exchange)
+        self._drop_if_empty()
+
+    def close(self) -> None:
+        """Close every connection; what waits or is in flight is told nothing."""
+        self.waiting.clear()
+        for connection in list(self._connections):
+            connection.close(reset=connection.exchange is not None)
+
+    def keep_session(self, stream: TlsStream) -> None:
+        """Remember a connection's TLS session for the next one."""
+        self.client.sessions.keep(self.key, stream, self.client.now_ms())
+
+    def look(self, now_ms: int) -> int:
+        """Time out the waiting requests whose time is over."""
+        late = [exchange for exchange in self.waiting if exchange.deadline_ms <= now_ms]
+        for exchange in late:
+            self.waiting.remove(exchange)
+            self.client.fail(exchange, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
+        self._drop_if_empty()
+        earliest_ms = min((exchange.deadline_ms for exchange in self.waiting), default=NEVER_MS)
+        return max(earliest_ms, now_ms + LOOK_EVERY_MS) if self.waiting else NEVER_MS
+
+    async def warm(self, count: int) -> Failure | None:
+        """Have up to ``count`` connections open and idle; the failure, if it did not come to that."""
+        addresses = await self.client.opener.addresses(self.key[1])
+        if isinstance(addresses, Failure):
+            self._close_idle(self.idle)
+            return addresses
+        self._close_idle([connection for connection in self.idle if connection.address not in addresses])
+        workers = [self._warm_on(count) for _ in range(min(WARMING_AT_ONCE, count))]
+        return next((failure for failure in await asyncio.gather(*workers) if failure), None)
+
+    async def _warm_on(self, count: int) -> Failure | None:
+        failure = None
+        while not failure and len(self.idle) + self._opening < count and self._reserve():
+            failure = await self._open()
+        return failure
+
+    def _expect(self, exchange: Exchange) -> None:
+        """A request waits: its deadline is watched, and a connection opened for it if there may be one more."""
+        if exchange.deadline_ms < self.watched_ms:
+            self.client.deadlines.watch(self, exchange.deadline_ms)
+        self.grow()
+
+    def grow(self) -> None:
+        """Open a connection for each waiting request that none is being opened for, within the bounds."""
+        while self._opening < len(self.waiting) and self._reserve():
+            self.client.spawn(self._open_for_waiting())
+
+    def _reserve(self) -> bool:
+        if self.size >= self.client.limits.connections_per_origin or not self.client.reserve(self):
+            return False
+        self.size += 1
+        self._opening += 1
+        return True
+
+    async def _open_for_waiting(self) -> None:
+        failure = await self._open()
+        if failure:
+            self._fail_waiting(failure)
+            self.grow()
+            self._drop_if_empty()
+
+    async def _open(self) -> Failure | None:
+        """Open the reserved connection."""
+        client = self.client
+        self._turn += 1
+        connection = None
+        try:
+            opened = await client.opener.open(self.key[1], client.sessions.find(self.key, client.now_ms()), self._turn)
+            if isinstance(opened, Failure):
+                return opened
+            connection = self._connect(*opened)
+        finally:
+            self._opening -= 1
+            if connection is None:
+                self._shrink()
+        self.release(connection, client.now_ms())
+        return None
+
+    def _connect(self, sock: socket.socket, stream: TlsStream | None, address: str) -> Connection:
+        now_ms = self.client.now_ms()
+        if stream:
+            connection: Connection = TlsConnection(self, sock, address, now_ms, stream)
+        else:
+            connection = Connection(self, sock, address, now_ms)
+        self._connections.add(connection)
+        return connection
+
+    def _fail_waiting(self, failure: Failure) -> None:
+        count = len(self.waiting) if failure.kind in _OF_THE_TARGET else 1
+        for _ in range(min(count, len(self.waiting))):
+            self.client.fail(self.waiting.popleft(), failure)
+
+    def _close_idle(self, connections: list[Connection]) -> None:
+        for connection in list(connections):
+            connection.close()
+
+    def _shrink(self) -> None:
+        self.size -= 1
+        self.client.unreserve()
+        if self.waiting:
+            self.grow()
+        self._drop_if_empty()
+
+    def _drop_if_empty(self) -> None:
+        if not self.size and not self.waiting:
+            self.client.drop(self)

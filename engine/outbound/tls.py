@@ -1,0 +1,102 @@
+"""TLS: always verified, at least 1.2, sessions resumed, and failures named by what was wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from engine.model import OutcomeKind
+from engine.outbound.exchange import Failure
+from engine.rules.target_text import Origin
+
+READ_BYTES = 65_536
+# How long after a full handshake its session may be taken up: a certificate is looked at again at least this often.
+SESSION_AGE_MS_MAX = 600_000
+SESSIONS_MAX = 20_000
+
+# X509_V_ERR_... of OpenSSL's x509_vfy.h, which Python passes on as verify_code.
+_VERIFY_REASONS = {
+    9: "tls_not_yet_valid",
+    10: "tls_expired",
+    18: "tls_self_signed",
+    19: "tls_self_signed",
+    26: "tls_wrong_purpose",
+    62: "tls_wrong_host",
+    64: "tls_wrong_host",
+}
+_OLD_PROTOCOL = frozenset(
+    {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW", "WRONG_SSL_VERSION"}
+)
+
+
+def client_context(trusted_file: str | None = None) -> ssl.SSLContext:
+    """The system's trust store, or one file of certificates for receivers on this machine."""
+    context = ssl.create_default_context(cafile=trusted_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class TlsStream:
+    """TLS between two memory buffers; whoever holds it moves the bytes."""
+
+    __slots__ = ("incoming", "outgoing", "ssl")
+
+    def __init__(self, context: ssl.SSLContext, host: str, session: ssl.SSLSession | None) -> None:
+        self.incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        self.ssl = context.wrap_bio(self.incoming, self.outgoing, server_hostname=host, session=session)
+
+    async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        """Raises ssl.SSLError or OSError."""
+        while True:
+            try:
+                self.ssl.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._exchange_flight(loop, sock)
+            else:
+                break
+        await loop.sock_sendall(sock, self.outgoing.read())
+
+    async def _exchange_flight(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        if self.outgoing.pending:
+            await loop.sock_sendall(sock, self.outgoing.read())
+        data = await loop.sock_recv(sock, READ_BYTES)
+        if data:
+            self.incoming.write(data)
+        else:
+            self.incoming.write_eof()
+
+
+class Sessions:
+    """TLS sessions by tenant and origin; a new connection that takes one up skips most of a handshake."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[int, Origin], tuple[ssl.SSLSession, int]] = {}
+
+    def find(self, key: tuple[int, Origin], now_ms: int) -> ssl.SSLSession | None:
+        """A session that may still be taken up."""
+        session, verified_ms = self._sessions.get(key, (None, 0))
+        return session if now_ms - verified_ms <= SESSION_AGE_MS_MAX else None
+
+    def keep(self, key: tuple[int, Origin], stream: TlsStream, now_ms: int) -> None:
+        """Remember a connection's session; one that was itself resumed keeps the age of its full handshake."""
+        session = stream.ssl.session
+        if session is None:
+            return
+        if stream.ssl.session_reused and key in self._sessions:
+            self._sessions[key] = (session, self._sessions[key][1])
+            return
+        if len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[key] = (session, now_ms)
+
+
+def tls_failure(error: ssl.SSLError) -> Failure:
+    """Which part of the handshake failed, as a class a tenant can act on."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = _VERIFY_REASONS.get(error.verify_code, "tls_untrusted")
+        return Failure(OutcomeKind.TLS_FAILED, reason, error.verify_message)
+    reason = "tls_old_protocol" if error.reason in _OLD_PROTOCOL else "tls_failed"
+    return Failure(OutcomeKind.TLS_FAILED, reason, str(error))
