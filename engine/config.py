@@ -1,11 +1,19 @@
-"""Settings: flags, then SECONDZERO_* variables, then a TOML file; every problem is found at once."""
+"""What an operator may set: shard addresses, and every setting with its name, its bounds and its default."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote, urlsplit
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from engine.errors import OperatorError
+
+PREFIX = "SECONDZERO_"
 
 DSN_EXAMPLE = "mysql://user:password@127.0.0.1:3306/secondzero"
 
@@ -24,38 +32,190 @@ class Dsn:
     @classmethod
     def parse(cls, text: str) -> Dsn:
         """``mysql://user:password@host:port/database`` or ``mysql://user@/database?unix_socket=/path``."""
-        parts = urlsplit(text)
-        problem = _dsn_problem(parts.scheme, parts.path)
+        try:
+            parts = urlsplit(text)
+            host, port, options = parts.hostname or "127.0.0.1", parts.port or 3306, parse_qs(parts.query)
+            problem = _dsn_problem(parts.scheme, parts.path, options)
+        except ValueError as error:
+            problem = str(error)
         if problem:
             raise OperatorError(f"shard address {_masked(text)}: {problem}; example: {DSN_EXAMPLE}")
-        options = parse_qs(parts.query)
         return cls(
             user=unquote(parts.username or "root"),
             password=unquote(parts.password or ""),
-            host=parts.hostname or "127.0.0.1",
-            port=parts.port or 3306,
+            host=host,
+            port=port,
             database=unquote(parts.path[1:]),
-            unix_socket=options["unix_socket"][0] if "unix_socket" in options else None,
+            unix_socket=options["unix_socket"][0] if options else None,
         )
+
+    def text(self) -> str:
+        """The whole address, password included: for files and variables that only their owner can read."""
+        account = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        database = quote(self.database, safe="")
+        if self.unix_socket:
+            return f"mysql://{account}@/{database}?unix_socket={quote(self.unix_socket)}"
+        return f"mysql://{account}@{self._host_text}:{self.port}/{database}"
 
     def __str__(self) -> str:
         """The address without the password, for people and logs."""
         if self.unix_socket:
             return f"mysql://{self.user}@/{self.database}?unix_socket={self.unix_socket}"
-        return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
+        return f"mysql://{self.user}@{self._host_text}:{self.port}/{self.database}"
+
+    @property
+    def _host_text(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
     def __repr__(self) -> str:
         return f"Dsn({self})"
 
 
-def _dsn_problem(scheme: str, path: str) -> str | None:
+def _dsn_problem(scheme: str, path: str, options: Mapping[str, list[str]]) -> str | None:
     if scheme != "mysql":
         return f"the scheme must be mysql, not {scheme!r}"
     if len(path) < 2 or "/" in path[1:]:
         return "it must end in one database name"
-    return None
+    unknown = options.keys() - {"unix_socket"}
+    return f"unknown option {min(unknown)!r}" if unknown else None
 
 
 def _masked(text: str) -> str:
     head, at, tail = text.rpartition("@")
     return f"{head.split(':')[0]}://***@{tail}" if at else text
+
+
+Reader = Callable[[object], Any]
+"""Makes a setting's value of text or of a TOML value; ValueError says what it must be."""
+
+
+class Field(NamedTuple):
+    """One setting: its name as the operator spells it, which commands take it (by group), and how it is read."""
+
+    name: str
+    attribute: str
+    group: str
+    read: Reader
+    help: str
+    many: bool
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+def _setting(default: object, group: str, read: Reader, text: str, *, name: str = "", many: bool = False) -> Any:
+    about = {"group": group, "read": read, "help": text, "name": name, "many": many}
+    return (
+        field(default_factory=default, metadata=about) if callable(default) else field(default=default, metadata=about)
+    )
+
+
+def _whole(low: int, high: int) -> Reader:
+    def read(value: object) -> int:
+        text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+        if re.fullmatch(r"-?[0-9]{1,15}", text) and low <= int(text) <= high:
+            return int(text)
+        raise ValueError(f"must be a whole number from {low} to {high}, not {value!r}")
+
+    return read
+
+
+def _one_of(*choices: str) -> Reader:
+    def read(value: object) -> str:
+        if value in choices:
+            return str(value)
+        raise ValueError(f"must be one of {', '.join(choices)}, not {value!r}")
+
+    return read
+
+
+def _dsn(value: object) -> Dsn:
+    try:
+        return Dsn.parse(str(value))
+    except OperatorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _folder(value: object) -> Path:
+    if isinstance(value, str) and value and "\0" not in value:
+        return Path(value)
+    raise ValueError(f"must be the path of a folder, not {value!r}")
+
+
+def _listen(value: object) -> str:
+    """An address, or ``fd://N``: a listening socket that the starter left open."""
+    if isinstance(value, str) and (re.fullmatch(r"fd://[0-9]{1,6}", value) or _is_address(value)):
+        return value
+    raise ValueError(f"must be an IP address such as 127.0.0.1 or 0.0.0.0, not {value!r}")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _network(value: object) -> str:
+    try:
+        return str(ipaddress.ip_network(str(value)))
+    except ValueError as error:
+        raise ValueError(f"must be a network such as 10.0.0.0/8: {error}") from error
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything an operator may set. A setting is known by the name of its attribute, unless ``name`` says another."""
+
+    shards: tuple[Dsn, ...] = _setting((), "shards", _dsn, "address of a MySQL shard", name="shard", many=True)
+    data: Path = _setting(  # noqa: RUF009 - a field, like the others
+        lambda: Path("data"), "local", _folder, "folder of everything that runs on this machine"
+    )
+    shard_count: int = _setting(2, "local", _whole(1, 64), "MySQL servers to start on this machine", name="shards")
+    partition_count: int = _setting(
+        64, "fleet", _whole(1, 1024), "partitions of a new fleet, fixed for its life", name="partitions"
+    )
+    executors: int = _setting(_cores, "engine", _whole(1, 256), "executor processes, one for each core")
+    listen: str = _setting("127.0.0.1", "listen", _listen, "address to listen on")
+    port: int = _setting(8900, "api", _whole(0, 65_535), "port of the API, 0 for a free one")
+    metrics_port: int = _setting(
+        0, "engine", _whole(0, 65_535), "port of the engine's health and metrics, 0 for a free one"
+    )
+    allow_networks: tuple[str, ...] = _setting(
+        (), "targets", _network, "network that jobs may call though it is not public", name="allow_network", many=True
+    )
+    allow_ports: tuple[int, ...] = _setting(
+        (), "targets", _whole(1, 65_535), "further port that jobs may call", name="allow_port", many=True
+    )
+    lease_ms: int = _setting(10_000, "engine", _whole(1_000, _HOUR_MS), "how long a silent worker keeps its partitions")
+    heartbeat_ms: int = _setting(2_000, "engine", _whole(100, _HOUR_MS), "time between a worker's heartbeats")
+    freeze_ms: int = _setting(30_000, "times", _whole(1_000, _HOUR_MS), "an edit reaches runs later than this")
+    horizon_ms: int = _setting(30_000, "times", _whole(1_000, _HOUR_MS), "how far ahead runs are planned")
+    missed_after_ms: int = _setting(
+        300_000, "times", _whole(1_000, 24 * _HOUR_MS), "a time reached later than this is missed, not late"
+    )
+    retention_days: int = _setting(30, "times", _whole(1, 720), "days that finished runs are kept")
+    log_level: str = _setting(
+        "info", "log", _one_of("debug", "info", "warning", "error"), "least severe events that are logged"
+    )
+
+
+FIELDS = tuple(
+    Field(name=about.pop("name") or each.name, attribute=each.name, **about)
+    for each in fields(Settings)
+    for about in [dict[str, Any](each.metadata)]
+)
+GROUPS = frozenset(known.group for known in FIELDS)

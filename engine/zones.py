@@ -86,7 +86,14 @@ def _read_tzif(data: bytes) -> tuple[list[int], list[int], str]:
 def _block(data: bytes, at: int, time_bytes: int) -> tuple[int, int, int, int]:
     """A block's place of the times, count of times, count of types, and end."""
     ut_count, wall_count, leap_count, time_count, type_count, char_count = struct.unpack_from(">6l", data, at + 20)
-    size = time_count * (time_bytes + 1) + type_count * 6 + char_count + leap_count * (time_bytes + 4) + wall_count + ut_count
+    size = (
+        time_count * (time_bytes + 1)
+        + type_count * 6
+        + char_count
+        + leap_count * (time_bytes + 4)
+        + wall_count
+        + ut_count
+    )
     return at + 44, time_count, type_count, at + 44 + size
 
 

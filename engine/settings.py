@@ -1,0 +1,191 @@
+"""Where settings come from: flags, then SECONDZERO_* variables, then a TOML file; every problem is found at once.
+
+Each setting has one name, spelled three ways: ``--lease-ms``, ``SECONDZERO_LEASE_MS`` and ``lease_ms`` in the file. One
+that may be given several times is a repeated flag, a variable with its values parted by spaces or commas, a list in
+the file. The first of the three that names a setting decides; they are never merged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.config import FIELDS, PREFIX, Dsn, Field, Settings
+from engine.errors import OperatorError
+
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+
+# One heartbeat may come late and the lease still stands.
+LEASE_HEARTBEATS_MIN = 2
+
+
+class SettingsError(OperatorError):
+    """Settings that cannot be used: one line for each problem."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("; ".join(problems))
+
+
+class Found(NamedTuple):
+    """What was found: the settings (None if there are problems), where each came from, and every problem."""
+
+    settings: Settings | None
+    sources: Mapping[str, str]
+    problems: Sequence[str]
+
+
+def settings_arguments(parser: argparse.ArgumentParser, groups: Collection[str]) -> None:
+    """Add ``--config`` and the flags of these groups of FIELDS to a command."""
+    options = parser.add_argument_group("settings", f"also as {PREFIX}* variables or in a TOML file")
+    options.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    for known in FIELDS:
+        if known.group in groups:
+            action = "append" if known.many else "store"
+            options.add_argument(known.flag, dest=known.attribute, action=action, metavar="…", help=_help(known))
+    parser.set_defaults(setting_groups=frozenset(groups))
+
+
+def load_settings(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a command that called ``settings_arguments``; SettingsError with every problem."""
+    found = find_settings(args, environ)
+    if found.settings is None:
+        raise SettingsError(found.problems)
+    return found.settings
+
+
+def find_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Found:
+    """The same without raising, for those who want to tell where each value came from."""
+    problems = _unknown_variables(environ)
+    file_name = args.config or environ.get(CONFIG_VARIABLE)
+    document = _read_file(Path(file_name), problems) if file_name else {}
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for known in FIELDS:
+        if known.group in args.setting_groups:
+            _take(known, _given(known, args, environ, document, file_name), values, sources, problems)
+    settings = Settings(**values)
+    problems += _contradictions(settings, sources)
+    return Found(None if problems else settings, sources, problems)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The settings as variables, for a child process: its arguments show in ``ps``, its variables do not."""
+    return {known.variable: _text(getattr(settings, known.attribute)) for known in FIELDS}
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """The settings by name as plain values, addresses without passwords: for people and JSON."""
+    return {known.name: _plain(getattr(settings, known.attribute)) for known in FIELDS}
+
+
+def _help(known: Field) -> str:
+    return f"{known.help}, repeated" if known.many else f"{known.help} ({getattr(Settings(), known.attribute)})"
+
+
+def _given(
+    known: Field,
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    document: Mapping[str, Any],
+    file_name: str | None,
+) -> tuple[object, str] | None:
+    """What was said about a setting and where, by the first of the three that says anything."""
+    flag = getattr(args, known.attribute)
+    if flag is not None:
+        return flag, known.flag
+    if known.variable in environ:
+        text = environ[known.variable]
+        return (re.split(r"[\s,]+", text.strip()) if text.strip() else []) if known.many else text, known.variable
+    if known.name in document:
+        return document[known.name], f"{file_name}: {known.name}"
+    return None
+
+
+def _take(
+    known: Field,
+    given: tuple[object, str] | None,
+    values: dict[str, Any],
+    sources: dict[str, str],
+    problems: list[str],
+) -> None:
+    """Read what was given; a list is read to its end, whatever is wrong with one member."""
+    if given is None:
+        return
+    value, source = given
+    sources[known.name] = source
+    if known.many and not isinstance(value, list):
+        problems.append(f"{source}: must be a list, not {value!r}")
+        return
+    good = []
+    for item in value if isinstance(value, list) and known.many else [value]:
+        try:
+            good.append(known.read(item))
+        except ValueError as error:
+            problems.append(f"{source}: {error}")
+    if good:
+        values[known.attribute] = tuple(good) if known.many else good[0]
+
+
+def _read_file(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    """The file's settings; what is wrong with the file itself is added to the problems."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror}")
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"{path}: not TOML: {error}")
+        return {}
+    names = [known.name for known in FIELDS]
+    problems += [f"{path}: unknown setting {name!r}{_nearest(name, names)}" for name in document if name not in names]
+    return document
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    names = [known.variable for known in FIELDS] + [CONFIG_VARIABLE]
+    ours = sorted(name for name in environ if name.startswith(PREFIX))
+    return [f"{name}: unknown setting{_nearest(name, names)}" for name in ours if name not in names]
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _contradictions(settings: Settings, sources: Mapping[str, str]) -> list[str]:
+    """Settings that are right one by one and wrong together, each named by where it was given."""
+    problems = []
+    if settings.lease_ms <= LEASE_HEARTBEATS_MIN * settings.heartbeat_ms:
+        problems.append(
+            f"lease_ms {settings.lease_ms} must be more than {LEASE_HEARTBEATS_MIN} times heartbeat_ms"
+            f" {settings.heartbeat_ms}: a worker would lose its lease by one late heartbeat"
+        )
+    addresses = [str(dsn) for dsn in settings.shards]
+    problems += [
+        f"shard: {address} is given twice" for address in sorted(set(addresses)) if addresses.count(address) > 1
+    ]
+    shard_count = len(settings.shards) or settings.shard_count
+    if settings.shards and "shards" in sources and settings.shard_count != shard_count:
+        problems.append(f"shards {settings.shard_count} contradicts the number of addresses given, {shard_count}")
+    if settings.partition_count < shard_count:
+        problems.append(f"partitions {settings.partition_count} must not be fewer than the shards, {shard_count}")
+    return problems
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(_text(item) for item in value)
+    return value.text() if isinstance(value, Dsn) else str(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, int) else str(value)

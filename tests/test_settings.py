@@ -1,0 +1,146 @@
+"""Settings: three places, one order, every problem at once."""
+
+import argparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import FIELDS, GROUPS, Dsn, Settings
+from engine.errors import OperatorError
+from engine.settings import SettingsError, environment, load_settings, settings_arguments
+
+
+def load(*flags: str, environ: dict[str, str] | None = None, groups=GROUPS) -> Settings:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    settings_arguments(parser, groups)
+    return load_settings(parser.parse_args(flags), environ or {})
+
+
+def problems(*flags: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(*flags, environ=environ)
+    return caught.value.problems
+
+
+def test_nothing_given_is_the_defaults():
+    assert load() == Settings()
+
+
+def test_a_flag_goes_before_a_variable_and_that_before_the_file(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text("port = 1\nlease_ms = 11000\nexecutors = 5\n")
+    environ = {"SECONDZERO_PORT": "2", "SECONDZERO_LEASE_MS": "12000"}
+    found = load("--config", str(file), "--port", "3", environ=environ)
+    assert (found.port, found.lease_ms, found.executors) == (3, 12_000, 5)
+
+
+def test_the_file_may_be_named_by_a_variable(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('shard = ["mysql://a@h1/x", "mysql://a@h2/x"]\nallow_port = [8443]\n')
+    found = load(environ={"SECONDZERO_CONFIG": str(file)})
+    assert [dsn.host for dsn in found.shards] == ["h1", "h2"]
+    assert found.allow_ports == (8443,)
+
+
+def test_a_list_is_a_repeated_flag_or_a_variable_with_spaces_or_commas():
+    expected = ("10.0.0.0/8", "fd00::/8")
+    assert load("--allow-network", "10.0.0.0/8", "--allow-network", "fd00::/8").allow_networks == expected
+    assert load(environ={"SECONDZERO_ALLOW_NETWORK": "10.0.0.0/8, fd00::/8"}).allow_networks == expected
+    assert load(environ={"SECONDZERO_ALLOW_NETWORK": ""}).allow_networks == ()
+
+
+def test_every_problem_is_found_at_once(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text("exekutors = 3\nretention_days = 0\nlog_level = true\nallow_port = 80\n")
+    found = problems(
+        "--config", str(file), "--port", "abc", "--partitions", "1", "--shard", "http://h/x", "--shard", "mysql://h:x/y",
+        environ={"SECONDZERO_PROT": "1", "SECONDZERO_ALLOW_NETWORK": "10.0.0.1/8"},
+    )  # fmt: skip
+    for wanted in (
+        "SECONDZERO_PROT: unknown setting; did you mean SECONDZERO_PORT?",
+        f"{file}: unknown setting 'exekutors'; did you mean executors?",
+        f"{file}: retention_days: must be a whole number from 1 to 720, not 0",
+        f"{file}: log_level: must be one of debug, info, warning, error, not True",
+        f"{file}: allow_port: must be a list, not 80",
+        "--port: must be a whole number from 0 to 65535, not 'abc'",
+        "--shard: shard address http://h/x: the scheme must be mysql",
+        "--shard: shard address mysql://h:x/y: Port could not be cast",
+        "partitions 1 must not be fewer than the shards, 2",
+        "SECONDZERO_ALLOW_NETWORK: must be a network such as 10.0.0.0/8: 10.0.0.1/8 has host bits set",
+    ):
+        assert any(problem.startswith(wanted) for problem in found), wanted
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--lease-ms", "4000"], "lease_ms 4000 must be more than 2 times heartbeat_ms 2000"),
+        (["--lease-ms", "0"], "--lease-ms: must be a whole number from 1000"),
+        (["--heartbeat-ms", "-5"], "--heartbeat-ms: must be a whole number from 100"),
+        (["--port", "65536"], "--port: must be a whole number from 0 to 65535"),
+        (["--port", "٣"], "--port: must be a whole number"),
+        (["--port", "1e3"], "--port: must be a whole number"),
+        (["--partitions", "1025"], "--partitions: must be a whole number from 1 to 1024"),
+        (["--data", ""], "--data: must be the path of a folder"),
+        (["--listen", "everywhere"], "--listen: must be an IP address such as 127.0.0.1"),
+        (["--config", "/no/such/file"], "/no/such/file: No such file or directory"),
+        (["--shard", "mysql://a@h/x", "--shard", "mysql://b@h/x", "--shards", "3"], "shards 3 contradicts the number"),
+        (["--shard", "mysql://a@h/x", "--shard", "mysql://a@h:3306/x"], "shard: mysql://a@h:3306/x is given twice"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(flags, problem):
+    assert any(found.startswith(problem) for found in problems(*flags)), problems(*flags)
+
+
+@pytest.mark.parametrize("text", ["port = 1\nport = 2", "port", "\xff"])
+def test_a_file_that_is_not_toml_is_one_problem(tmp_path, text):
+    file = tmp_path / "settings.toml"
+    file.write_bytes(text.encode("latin-1"))
+    [problem] = problems("--config", str(file))
+    assert problem.startswith(f"{file}: not TOML: ")
+
+
+def test_a_command_takes_only_its_own_groups_but_knows_every_variable():
+    assert load(environ={"SECONDZERO_PORT": "none"}, groups={"shards"}) == Settings()
+    with pytest.raises(SystemExit) as caught:
+        load("--port", "1", groups={"shards"})
+    assert caught.value.code == 2
+
+
+def test_a_child_reads_from_its_variables_what_its_parent_had():
+    parent = load(
+        "--shard", "mysql://us%20er:p%40ss%2Fw@[::1]:3307/da%2Fta", "--shard", "mysql://root@/x?unix_socket=/a%20b/s",
+        "--shards", "2", "--allow-network", "127.0.0.0/8", "--allow-port", "81", "--allow-port", "82", "--port", "0",
+        "--listen", "::", "--data", "/with space",
+    )  # fmt: skip
+    assert load(environ=environment(parent)) == parent
+
+
+@given(st.builds(
+    Dsn,
+    user=st.text(min_size=1), password=st.text(), host=st.sampled_from(["h", "127.0.0.1", "::1"]),
+    port=st.integers(1, 65_535), database=st.text(min_size=1),
+    unix_socket=st.none() | st.text(min_size=1).map(lambda text: "/" + text),
+))  # fmt: skip
+def test_an_address_is_read_back_as_it_was_whatever_is_in_it(dsn):
+    read = Dsn.parse(dsn.text())
+    if dsn.unix_socket:
+        assert (read.user, read.password, read.unix_socket) == (dsn.user, dsn.password, dsn.unix_socket)
+    else:
+        assert read == dsn
+
+
+def test_no_password_is_shown():
+    dsn = Dsn.parse("mysql://me:hunter2@h/x")
+    assert "hunter2" not in f"{dsn} {dsn!r}"
+    assert "hunter2" in dsn.text()
+    for wrong in ("mysql://me:hunter2@h/", "mysql://me:hunter2@h:x/y", "mysql://me:hun@ter2@[h/y", "me:hunter2@h/y"):
+        with pytest.raises(OperatorError) as caught:
+            Dsn.parse(wrong)
+        assert "ter2" not in str(caught.value)
+
+
+def test_every_setting_has_a_name_of_its_own():
+    assert len({known.name for known in FIELDS}) == len({known.attribute for known in FIELDS}) == len(FIELDS)
