@@ -30,9 +30,9 @@ def fixed_head(
     return wire.fixed_head(method.encode("ascii"), target.path.encode("ascii"), encoded)
 
 
-def run_head(fixed: bytes, key: str, scheduled_at_ms: int, attempt: int, timestamp_s: int, signature: bytes) -> bytes:
+def run_head(fixed: bytes, key: bytes, scheduled_at_ms: int, attempt: int, timestamp_s: int, signature: bytes) -> bytes:
     """A complete head: the fixed part and the headers of this attempt, ``key`` as Idempotency-Key and webhook-id."""
-    return wire.run_head(fixed, key.encode("ascii"), scheduled_at_ms, attempt, timestamp_s, signature)
+    return wire.run_head(fixed, key, scheduled_at_ms, attempt, timestamp_s, signature)
 
 
 def _own(name: str, value: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ VALUE_BYTES_MAX = 8_192
 # With the engine's own headers a head stays below the 16 KB that servers read at most.
 TOTAL_BYTES_MAX = 12_288
 
-# RFC 9110 5.1: field names are tokens. 5.5: values are visible ASCII with spaces and tabs between. Nothing beyond ASCII:
+# RFC 9110 5.1: field names are tokens. 5.5: values are visible ASCII with spaces and tabs between. Not beyond ASCII:
 # servers disagree on its encoding.
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?", re.ASCII)

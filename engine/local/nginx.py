@@ -1,0 +1,146 @@
+"""A receiver to measure against: an nginx that answers at once and logs every call with the millisecond it came."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.clock import wall_ms
+from engine.errors import OperatorError
+from engine.local import apt
+from engine.local.certificates import write_certificate
+
+# The log is written in blocks, so that writing it costs the receiver next to nothing; `flush` asks for the last one.
+_CONFIG = """
+worker_processes 1;
+{affinity}
+worker_rlimit_nofile 65536;
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+events {{ worker_connections 20000; accept_mutex off; }}
+http {{
+  log_format calls '$msec $request_method $request_uri $http_idempotency_key $http_x_attempt $http_x_scheduled_at';
+  access_log {folder}/calls.log calls buffer=1m;
+  client_body_temp_path {folder}/tmp; proxy_temp_path {folder}/tmp; fastcgi_temp_path {folder}/tmp;
+  uwsgi_temp_path {folder}/tmp; scgi_temp_path {folder}/tmp;
+  keepalive_requests 1000000000;
+  keepalive_timeout 75s;
+  server_tokens off;
+  server {{
+    listen {address}:{port} backlog=16384;
+    {tls}
+    allow 127.0.0.0/8; deny all;
+    location / {{ return 200 'ok'; }}
+  }}
+}}
+"""
+_TLS = """listen {address}:{tls_port} ssl backlog=16384;
+    ssl_certificate {folder}/sink.pem; ssl_certificate_key {folder}/sink.key;
+    ssl_session_cache shared:sink:16m; ssl_protocols TLSv1.2 TLSv1.3;"""
+
+# The receiver and the load generator that benches measure beside, fetched together.
+PACKAGES = ("nginx", "wrk")
+_FLUSH = "/.flush/"
+
+
+class Call(NamedTuple):
+    """One line of the receiver's log; what a call did not bring is ``-``."""
+
+    received_ms: int
+    method: str
+    uri: str
+    idempotency_key: str
+    attempt: str
+    scheduled_at: str
+
+    @property
+    def scheduled_at_ms(self) -> int:
+        """The second it was meant for."""
+        return int(datetime.fromisoformat(self.scheduled_at).timestamp() * 1000)
+
+
+class Sink:
+    """A running receiver; a context manager. With TLS, clients trust ``certificate``."""
+
+    def __init__(self, folder: Path, *, tls: bool = False, address: str = "127.0.0.1", cpu: int | None = None) -> None:
+        """``address`` 0.0.0.0 answers on every 127.x.y.z, each an origin of its own; no other peer is let in."""
+        self.folder = folder
+        self.port = _free_port()
+        self.tls_port = _free_port() if tls else 0
+        self.certificate = folder / "sink.pem"
+        self._log = folder / "calls.log"
+        self._flushes = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        if tls:
+            write_certificate(self.certificate, folder / "sink.key", ["localhost", "127.0.0.1"])
+        (folder / "nginx.conf").write_text(self._config(address, cpu))
+        self._process = subprocess.Popen(_command(folder), stderr=(folder / "start.log").open("wb"))
+        self._wait_until_it_answers()
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def calls(self) -> Iterator[Call]:
+        """Everything received so far, in the order of the log."""
+        self._flush()
+        with self._log.open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                received, *rest = line.rstrip("\n").split(" ")
+                if not rest[1].startswith(_FLUSH):
+                    yield Call(int(received.replace(".", "")), *rest)
+
+    def stop(self) -> None:
+        """Stop the receiver; its log stays."""
+        self._process.terminate()
+        self._process.wait(10)
+
+    def _config(self, address: str, cpu: int | None) -> str:
+        tls = _TLS.format(folder=self.folder, address=address, tls_port=self.tls_port) if self.tls_port else ""
+        affinity = "" if cpu is None else f"worker_cpu_affinity {1 << cpu:b};"
+        return _CONFIG.format(folder=self.folder, address=address, port=self.port, tls=tls, affinity=affinity)
+
+    def _wait_until_it_answers(self) -> None:
+        deadline_ms = wall_ms() + 10_000
+        while wall_ms() < deadline_ms and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                continue
+        self._process.kill()
+        said = (self.folder / "start.log").read_text(errors="replace").strip().splitlines()
+        raise OperatorError(f"nginx did not start: {said[-1] if said else 'it said nothing'}")
+
+    def _flush(self) -> None:
+        """Have the log written out. A call of our own marks its end: on USR1 the worker writes what it holds."""
+        self._flushes += 1
+        marker = f"{_FLUSH}{self._flushes}"
+        with socket.create_connection(("127.0.0.1", self.port), 5) as asking:
+            asking.sendall(f"GET {marker} HTTP/1.1\r\nHost: sink\r\nConnection: close\r\n\r\n".encode())
+            while asking.recv(4096):
+                pass
+        self._process.send_signal(signal.SIGUSR1)
+        deadline_ms = wall_ms() + 10_000
+        while f" {marker} ".encode() not in self._log.read_bytes()[-4096:]:
+            if wall_ms() > deadline_ms:
+                raise OperatorError("nginx did not write its log within 10 s")
+
+
+def _command(folder: Path) -> list[str]:
+    root = apt.fetch(PACKAGES)
+    return [*apt.loader_command(root, "usr/sbin/nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
