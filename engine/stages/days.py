@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from engine.events import Events
 from engine.store.shard import Shard
+from engine.store.statements import Name
 
 DAY_MS = 86_400_000
 
@@ -54,5 +55,5 @@ def _day(at_ms: int) -> int:
     return at_ms - at_ms % DAY_MS
 
 
-def _name(day_ms: int) -> str:
-    return datetime.fromtimestamp(day_ms / 1000, UTC).strftime("d%Y%m%d")
+def _name(day_ms: int) -> Name:
+    return Name(datetime.fromtimestamp(day_ms / 1000, UTC).strftime("d%Y%m%d"))

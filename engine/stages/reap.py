@@ -35,7 +35,7 @@ class DeadRun(NamedTuple):
     attempt: int
     tries: int
     cancel_requested: int
-    due_at_ms: int | None
+    lease_until_ms: int
 
     @property
     def key(self) -> RunKey:
@@ -177,18 +177,17 @@ class Reap:
 
 def _fate(run: DeadRun, call: CallPlan | Exception, now_ms: int) -> Fate:
     """A run reaped before it was due cannot have fired: no try is counted, and it waits for its own moment."""
-    due_at_ms = run.scheduled_at_ms if run.due_at_ms is None else min(run.due_at_ms, now_ms)
-    may_have_fired = max(run.scheduled_at_ms, due_at_ms if run.due_at_ms is None else 0) <= now_ms
+    due_ms = call.due_ms(run.lease_until_ms) if isinstance(call, CallPlan) else run.scheduled_at_ms
+    may_have_fired = due_ms <= now_ms
     tries = run.tries + (1 if may_have_fired else 0)
-    overlap = isinstance(call, CallPlan) and call.definition.overlap != Overlap.ALLOW
-    used_up = isinstance(call, CallPlan) and tries >= call.definition.retry.max_attempts
     if run.cancel_requested:
         state = RunState.CANCELLED
-    elif may_have_fired and used_up:
+    elif may_have_fired and isinstance(call, CallPlan) and tries >= call.definition.retry.max_attempts:
         state = RunState.FAILED
     else:
         state = RunState.WAITING
-    return Fate(run, state, tries, may_have_fired, overlap, max(run.scheduled_at_ms, now_ms))
+    overlap = isinstance(call, CallPlan) and call.definition.overlap != Overlap.ALLOW
+    return Fate(run, state, tries, may_have_fired, overlap, max(due_ms, now_ms))
 
 
 def _run_row(fate: Fate, now_ms: int) -> tuple[object, ...]:

@@ -39,6 +39,10 @@ class CallPlan:
     def lease_until_ms(self, due_ms: int, now_ms: int) -> int:
         return max(due_ms, now_ms) + self.timeout_ms + LEASE_BEYOND_TIMEOUT_MS
 
+    def due_ms(self, lease_until_ms: int) -> int:
+        """The inverse: when the run with this lease was due, or was claimed if that was later."""
+        return lease_until_ms - self.timeout_ms - LEASE_BEYOND_TIMEOUT_MS
+
     def _prepare_http(self, target: HttpTarget, guard: Guard) -> None:
         self.method = target.method
         self.body = target.body or b""

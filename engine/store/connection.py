@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_S = 5
 # Strict mode and time zone are the session's own. Rows wait for a lock at most 2 s: whoever waits longer runs again.
 SESSION = (
     "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone='+00:00',"
-    " transaction_isolation='READ-COMMITTED', innodb_lock_wait_timeout=2, wait_timeout={wait_timeout_s}"
+    " transaction_isolation='READ-COMMITTED', innodb_lock_wait_timeout=2, lock_wait_timeout=3, wait_timeout={wait_timeout_s}"
 )
 
 _DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT, _DUPLICATE, _NO_PARTITION = 1213, 1205, 3572, 1062, 1526

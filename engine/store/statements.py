@@ -16,6 +16,12 @@ from asyncmy.converters import escape_string
 
 from engine._native import batch
 
+class Name(str):
+    """A name in a statement, such as a day's: letters, digits and underscores only."""
+
+    __slots__ = ()
+
+
 Value = int | str | bytes | float | None | Sequence[int]
 
 # Filled statements are cheapest: 1,000 to 2,000 rows cost half a row's work of 30 rows.
@@ -23,6 +29,7 @@ BATCH_ROWS_MAX = 2_000
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _PARAM = re.compile(r":([a-z_]+)")
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _COMMENT = re.compile(r"--[^\n]*")
 
 
@@ -62,6 +69,8 @@ def render(value: Value) -> str:
         return "NULL"
     if isinstance(value, int):
         return str(int(value))
+    if isinstance(value, Name):
+        return _checked(value)
     if isinstance(value, str):
         return f"'{escape_string(value)}'"
     if isinstance(value, bytes):
@@ -69,6 +78,12 @@ def render(value: Value) -> str:
     if isinstance(value, float):
         return repr(value)
     return ",".join(str(int(item)) for item in value) or "NULL"
+
+
+def _checked(name: Name) -> str:
+    if not _IDENTIFIER.fullmatch(name):
+        raise ValueError(f"not a plain name: {name!r}")
+    return name
 
 
 @cache

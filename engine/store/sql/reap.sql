@@ -18,14 +18,12 @@ LIMIT :rows_max
 
 -- name: lock_dead_runs
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.attempt, r.tries, r.cancel_requested,
-       d.due_at
+       r.lease_until
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
-LEFT JOIN deferred AS d
-  ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 2 AND r.worker_id = :worker_id
-FOR UPDATE OF r SKIP LOCKED
+FOR UPDATE SKIP LOCKED
 
 -- name: lowest_mark
 SELECT MIN(mark_at) FROM marks WHERE partition_id IN (:partitions)
