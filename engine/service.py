@@ -15,6 +15,9 @@ FAILURE_PAUSE_MS = 100
 FAILURE_PAUSE_MS_MAX = 2_000
 
 
+RunOnce = Callable[[int], Awaitable[bool]]
+
+
 class Service:
     """Runs ``run_once(now_ms)``, which returns True when it was full and wants to run again at once.
 
@@ -24,7 +27,7 @@ class Service:
     def __init__(
         self,
         name: str,
-        run_once: Callable[[int], Awaitable[bool]],
+        run_once: RunOnce,
         interval_ms: int,
         clock: Clock,
         events: Events,

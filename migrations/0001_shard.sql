@@ -29,11 +29,13 @@ CREATE TABLE IF NOT EXISTS floor (
   floor_at  BIGINT NOT NULL
 ) ENGINE = InnoDB;
 
--- One row per executor start. lease_until is by this shard's clock.
+-- One row per executor start. lease_until is by this shard's clock; 0 is released or condemned, and stays so.
+-- host, pid and pid_started (clock ticks since boot) tell the process to its own host.
 CREATE TABLE IF NOT EXISTS workers (
   worker_id     BIGINT UNSIGNED NOT NULL PRIMARY KEY,
-  host          VARCHAR(128) NOT NULL,
+  host          VARCHAR(160) NOT NULL,
   pid           INT UNSIGNED NOT NULL,
+  pid_started   BIGINT UNSIGNED NOT NULL,
   started_at    BIGINT NOT NULL,
   heartbeat_at  BIGINT NOT NULL,
   lease_until   BIGINT NOT NULL,

@@ -7,7 +7,7 @@ a moment and not by a lease. Runs that must not overlap are claimed under their 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engine.clock import Clock
@@ -75,6 +75,7 @@ class Claim:
         lease: Lease,
         all_partitions: Sequence[int],
         held: HeldRuns,
+        hold: Callable[[Sequence[HeldRun]], None],
         versions: Versions,
         clock: Clock,
         events: Events,
@@ -83,6 +84,7 @@ class Claim:
         self._lease = lease
         self._all_partitions = all_partitions
         self._held = held
+        self._hold_runs = hold
         self._versions = versions
         self._clock = clock
         self._events = events
@@ -250,7 +252,7 @@ class Claim:
 
     def _hold(self, runs: Sequence[HeldRun]) -> None:
         if runs:
-            self._held.add(runs)
+            self._hold_runs(runs)
             self._events.emit("run.claimed", runs=len(runs), shard=self._shard.index)
 
     async def _resolve_unknown(self) -> None:

@@ -7,7 +7,6 @@ shard's clock; the holder stops trusting its own lease early, counted on CLOCK_B
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 
 from engine.clock import Clock
@@ -15,6 +14,7 @@ from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.model import mint_worker_id
+from engine.process import host_identity, process_start
 from engine.rules.placement import fair_share, surplus
 from engine.store.connection import Connection, Row
 from engine.store.shard import Shard
@@ -96,8 +96,9 @@ class Lease:
             {
                 "worker_id": self.worker_id,
                 "lease_ms": self._settings.lease_ms,
-                "host": socket.gethostname()[:128],
+                "host": host_identity(),
                 "pid": os.getpid(),
+                "pid_started": process_start(os.getpid()) or 0,
                 "now_ms": now_ms,
             },
         )

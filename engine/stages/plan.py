@@ -8,7 +8,7 @@ runs' key decide, never the lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engine.clock import Clock
@@ -68,6 +68,7 @@ class Plan:
         shard: Shard,
         lease: Lease,
         held: HeldRuns,
+        hold: Callable[[Sequence[HeldRun]], None],
         versions: Versions,
         settings: Settings,
         clock: Clock,
@@ -76,6 +77,7 @@ class Plan:
         self._shard = shard
         self._lease = lease
         self._held = held
+        self._hold_runs = hold
         self._versions = versions
         self._settings = settings
         self._clock = clock
@@ -260,7 +262,7 @@ class Plan:
 
     def _hold(self, runs: Sequence[HeldRun]) -> None:
         if runs:
-            self._held.add(runs)
+            self._hold_runs(runs)
 
     async def _resolve_unknown(self) -> None:
         """After a lost COMMIT: hold those runs that stand under our name, before anything else is planned here."""

@@ -1,8 +1,9 @@
 -- Workers, partition leases and signals. Leases say who works; they decide nothing that must be true.
 
 -- name: register_worker
-INSERT INTO workers (worker_id, host, pid, started_at, heartbeat_at, lease_until)
-VALUES (:worker_id, :host, :pid, :now_ms, :now_ms, CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED) + :lease_ms)
+INSERT INTO workers (worker_id, host, pid, pid_started, started_at, heartbeat_at, lease_until)
+VALUES (:worker_id, :host, :pid, :pid_started, :now_ms, :now_ms,
+        CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED) + :lease_ms)
 
 -- name: heartbeat
 -- Renewed by the shard's clock. An expired lease may be renewed (after an outage everybody's is), a condemned one,
@@ -19,6 +20,9 @@ WHERE lease_until > CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
 -- name: release_worker
 -- Its supervisor has seen it die, or it stops cleanly: whatever it held may be taken at once.
 UPDATE workers SET lease_until = 0 WHERE worker_id = :worker_id
+
+-- name: workers_of_host
+SELECT worker_id, pid, pid_started FROM workers WHERE host = :host AND lease_until > 0
 
 -- name: expired_workers
 -- Released or condemned ones have lease_until 0.

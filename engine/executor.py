@@ -1,0 +1,160 @@
+"""An executor: one process, one core, one event loop; plans, claims, fires and settles for the partitions it owns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from engine.clock import SystemClock
+from engine.config import Settings
+from engine.errors import StoreUnavailable
+from engine.events import Events
+from engine.health import Board
+from engine.outbound.client import HttpClient
+from engine.outbound.exchange import Outcome
+from engine.outbound.resolver import SystemResolver
+from engine.outbound.target import Guard
+from engine.service import RunOnce, Service
+from engine.stages.claim import Claim
+from engine.stages.fire import Fire
+from engine.stages.held import HeldRun, HeldRuns
+from engine.stages.lease import Lease
+from engine.stages.plan import Plan
+from engine.stages.settle import GATHER_MS, Settle
+from engine.stages.signals import Signals
+from engine.stages.versions import Versions
+from engine.store.fleet import placed_partitions
+from engine.store.shard import Shard
+from engine.store.tenants import TenantView
+
+# Runs held in memory by one executor: about 1.5 KB each.
+HELD_MAX = 250_000
+
+PLAN_INTERVAL_MS = 200
+CLAIM_INTERVAL_MS = 250
+SIGNALS_INTERVAL_MS = 250
+HEALTH_INTERVAL_MS = 500
+TENANTS_INTERVAL_MS = 2_000
+
+# Runs due this soon are still fired by a worker that drains; later ones are handed over.
+DRAIN_FIRES_MS = 1_000
+
+
+class Executor:
+    """Everything of one executor, from start to drained."""
+
+    def __init__(self, settings: Settings, board: Board, slot: int, events: Events, clock: SystemClock) -> None:
+        self._settings = settings
+        self._board = board
+        self._slot = slot
+        self._events = events
+        self._clock = clock
+        self._services: list[Service] = []
+        self._heartbeats: list[Service] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, then drain."""
+        await self._start()
+        await stop.wait()
+        self._events.emit("node.draining", held=len(self._held), in_flight=self._fire.in_flight)
+        await self._drain()
+
+    async def _start(self) -> None:
+        settings, clock, events = self._settings, self._clock, self._events
+        guard = Guard(settings.allow_networks, settings.allow_ports)
+        self._shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
+        self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
+        self._held = HeldRuns(clock.now_ms(), HELD_MAX)
+        self._client = HttpClient(asyncio.get_running_loop(), clock, guard, SystemResolver())
+        self._tenants = TenantView(self._shards[0], clock)
+        self._leases: list[Lease] = []
+        self._settles = [Settle(shard, self._held, clock, events) for shard in self._shards]
+        self._fire = Fire(
+            self._held, self._leases, self._client, self._tenants.signing_keys, self._settled, self._given_back, clock, events
+        )
+        versions = Versions(guard)
+        self._serve("tenants", self._tenants.run_once, TENANTS_INTERVAL_MS)
+        for shard, beat_shard, settle in zip(self._shards, self._beat_shards, self._settles, strict=True):
+            await self._start_shard(shard, beat_shard, settle, versions)
+        self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
+
+    async def _start_shard(self, shard: Shard, beat_shard: Shard, settle: Settle, versions: Versions) -> None:
+        settings, clock, events = self._settings, self._clock, self._events
+        partitions = await placed_partitions(shard, self._events)
+        lease = Lease(beat_shard, partitions, settings, clock, events, lambda: self._lost(shard.index))
+        self._leases.append(lease)
+        plan = Plan(shard, lease, self._held, self._fire.hold, versions, settings, clock, events)
+        claim = Claim(shard, lease, partitions, self._held, self._fire.hold, versions, clock, events)
+        signals = Signals(shard, lease, self._held, self._fire)
+        number = shard.index
+        self._heartbeats.append(self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms))
+        self._serve(f"plan-{number}", plan.run_once, PLAN_INTERVAL_MS)
+        self._serve(f"claim-{number}", claim.run_once, CLAIM_INTERVAL_MS)
+        self._serve(f"settle-{number}", settle.run_once, GATHER_MS)
+        self._serve(f"signals-{number}", signals.run_once, SIGNALS_INTERVAL_MS)
+
+    def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> Service:
+        service = Service(name, run_once, interval_ms, self._clock, self._events)
+        service.start()
+        self._services.append(service)
+        return service
+
+    def _settled(self, run: HeldRun, outcome: Outcome) -> None:
+        self._settles[run.shard_index].settled(run, outcome)
+
+    def _given_back(self, run: HeldRun) -> None:
+        self._settles[run.shard_index].given_back(run)
+
+    def _lost(self, shard_index: int) -> None:
+        """The lease of a shard is lost: nothing that was claimed there under the old id is fired any more."""
+        for run in self._held.unfired():
+            if run.shard_index == shard_index:
+                self._fire.abandon(run)
+
+    async def _write_health(self, now_ms: int) -> bool:
+        boot_ms = self._clock.boot_ms()
+        self._board.write(
+            self._slot,
+            {
+                "process": f"executor-{self._slot}",
+                "at_ms": now_ms,
+                "held": len(self._held),
+                "ready": self._fire.ready,
+                "in_flight": self._fire.in_flight,
+                "unsettled": sum(len(settle) for settle in self._settles),
+                "partitions": [len(lease.partitions) for lease in self._leases],
+                "clock_offset_ms": [lease.clock_offset_ms for lease in self._leases],
+                "loop_age_ms": {service.name: boot_ms - service.last_loop_boot_ms for service in self._services},
+            },
+        )
+        return False
+
+    async def _drain(self) -> None:
+        """Hand over what is not due at once, finish what is in flight, write every outcome, release the leases."""
+        await self._stop_services("plan-", "claim-")
+        for lease in self._leases:
+            await self._best_effort(lease.drain())
+        soon_ms = self._clock.now_ms() + DRAIN_FIRES_MS
+        for run in self._held.unfired():
+            if run.due_ms > soon_ms:
+                self._fire.abandon(run)
+                self._given_back(run)
+        while len(self._held):
+            await asyncio.sleep(0.02)
+        await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "health")
+        for lease in self._leases:
+            await self._best_effort(lease.release())
+        self._fire.stop()
+        await self._client.close()
+        for shard in (*self._shards, *self._beat_shards):
+            await shard.close()
+
+    async def _stop_services(self, *prefixes: str) -> None:
+        ending = [service for service in self._services if service.name.startswith(prefixes)]
+        await asyncio.gather(*(service.stop() for service in ending))
+
+    async def _best_effort(self, step: Awaitable[None]) -> None:
+        try:
+            await step
+        except StoreUnavailable as error:
+            self._events.emit("lease.not_released", error=str(error))

@@ -1,0 +1,88 @@
+"""The keeper: one process a host for what belongs to no executor: reaping, sweeping, days, and the engine's health."""
+
+from __future__ import annotations
+
+import asyncio
+
+import uvicorn
+
+from engine.clock import SystemClock
+from engine.config import Settings
+from engine.events import Events
+from engine.health import Board
+from engine.health_app import health_app
+from engine.outbound.target import Guard
+from engine.process import host_identity, process_start
+from engine.service import RunOnce, Service
+from engine.stages.days import Days
+from engine.stages.neighbours import Neighbours
+from engine.stages.reap import Reap
+from engine.stages.sweep import Sweep
+from engine.stages.versions import Versions
+from engine.store.fleet import placed_partitions
+from engine.store.shard import Shard
+
+REAP_INTERVAL_MS = 250
+NEIGHBOURS_INTERVAL_MS = 250
+SWEEP_INTERVAL_MS = 10_000
+DAYS_INTERVAL_MS = 5_000
+HEALTH_INTERVAL_MS = 500
+
+
+class Keeper:
+    """Everything of the keeper, from start to stopped."""
+
+    def __init__(self, settings: Settings, board: Board, slot: int, events: Events, clock: SystemClock) -> None:
+        self._settings = settings
+        self._board = board
+        self._slot = slot
+        self._events = events
+        self._clock = clock
+        self._services: list[Service] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set."""
+        server = self._health_server()
+        serving = asyncio.get_running_loop().create_task(server.serve())
+        shards = [Shard(dsn, index) for index, dsn in enumerate(self._settings.shards)]
+        starting = [asyncio.get_running_loop().create_task(self._start_shard(shard)) for shard in shards]
+        self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
+        await stop.wait()
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*(service.stop() for service in self._services))
+        server.should_exit = True
+        await serving
+        for shard in shards:
+            await shard.close()
+
+    async def _start_shard(self, shard: Shard) -> None:
+        partitions = await placed_partitions(shard, self._events)
+        guard = Guard(self._settings.allow_networks, self._settings.allow_ports)
+        reap = Reap(shard, partitions, Versions(guard), self._settings, self._clock, self._events)
+        neighbours = Neighbours(shard, host_identity(), process_start, self._events)
+        number = shard.index
+        self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
+        self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
+        self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
+        self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
+
+    def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> None:
+        service = Service(name, run_once, interval_ms, self._clock, self._events)
+        service.start()
+        self._services.append(service)
+
+    async def _write_health(self, now_ms: int) -> bool:
+        boot_ms = self._clock.boot_ms()
+        ages = {service.name: boot_ms - service.last_loop_boot_ms for service in self._services}
+        self._board.write(self._slot, {"process": "keeper", "at_ms": now_ms, "loop_age_ms": ages})
+        return False
+
+    def _health_server(self) -> uvicorn.Server:
+        app = health_app(self._board, self._settings, self._clock)
+        config = uvicorn.Config(
+            app, host="127.0.0.1", port=self._settings.metrics_port, log_config=None, lifespan="off", access_log=False
+        )
+        server = uvicorn.Server(config)
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined, method-assign]
+        return server

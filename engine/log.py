@@ -1,0 +1,74 @@
+"""The log: every event's level and wording, in one place. One line of JSON per event on standard error."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import IO, Any
+
+import orjson
+
+from engine.clock import wall_ms
+
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+
+WORDING: dict[str, tuple[int, str]] = {
+    "run.planned": (DEBUG, "runs planned"),
+    "run.claimed": (DEBUG, "waiting runs claimed"),
+    "run.settled": (DEBUG, "a run's attempt ended"),
+    "run.fenced": (INFO, "late results changed nothing"),
+    "run.reaped": (INFO, "runs of a dead worker given back"),
+    "run.swept": (DEBUG, "open runs passed by the mark"),
+    "run.given_back": (DEBUG, "claimed runs given back unfired"),
+    "job.invalid": (WARNING, "a job cannot be evaluated and was set aside"),
+    "lease.partitions": (INFO, "partitions owned"),
+    "lease.lost": (WARNING, "lease lost; beginning again under a new worker id"),
+    "lease.not_released": (INFO, "lease not released; it ends by itself"),
+    "worker.condemned": (INFO, "a silent worker was declared dead"),
+    "worker.reaped": (INFO, "a dead worker holds nothing any more"),
+    "worker.gone": (INFO, "a worker's process is gone; its lease was released"),
+    "clock.off": (WARNING, "this host's clock differs from the shard's"),
+    "commit.resolved": (INFO, "a commit of unknown outcome was looked up"),
+    "mark.busy": (DEBUG, "a mark was held by a planner"),
+    "day.made": (INFO, "a day was made"),
+    "stage.unavailable": (WARNING, "a shard did not answer; trying again"),
+    "stage.failed": (ERROR, "a stage failed; trying again"),
+    "child.started": (INFO, "process started"),
+    "child.ended": (WARNING, "process ended; starting it again"),
+    "node.ready": (INFO, "ready"),
+    "node.draining": (INFO, "draining"),
+    "node.stopped": (INFO, "stopped"),
+}
+
+
+class LogSubscriber:
+    """Writes events of at least ``level`` as JSON lines."""
+
+    def __init__(self, process: str, level: str, stream: IO[bytes] | None = None) -> None:
+        self._process = process
+        self._level = LEVELS[level]
+        self._stream = stream or sys.stderr.buffer
+
+    def __call__(self, name: str, fields: dict[str, Any]) -> None:
+        level, wording = WORDING.get(name, (INFO, name))
+        if level < self._level:
+            return
+        line = {"at_ms": wall_ms(), "level": _level_name(level), "process": self._process, "event": name, "text": wording}
+        for key, value in fields.items():
+            line[key] = _shown(value)
+        self._stream.write(orjson.dumps(line, default=str) + b"\n")
+        self._stream.flush()
+
+
+def _level_name(level: int) -> str:
+    return next(name for name, value in LEVELS.items() if value == level)
+
+
+def _shown(value: Any) -> Any:
+    """An exception is shown with where it came from, on one line."""
+    if isinstance(value, BaseException):
+        frames = traceback.extract_tb(value.__traceback__)[-3:]
+        where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+        return f"{type(value).__name__}: {value} ({where})"
+    return value

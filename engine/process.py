@@ -1,0 +1,37 @@
+"""What identifies a process on this machine: its host, its pid, and when it started (pids are used again)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+# In /proc/PID/stat, counted behind the command in parentheses: field 22, start time in clock ticks since boot.
+_START_FIELD = 22 - 3
+
+
+def host_identity() -> str:
+    """Equal for two processes exactly if each can see the other by its pid: host, boot and pid namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{socket.gethostname()[:64]}/{boot}/{namespace}"
+
+
+def process_start(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[_START_FIELD])
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; end now if it has died already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
