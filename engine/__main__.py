@@ -8,7 +8,7 @@ from importlib import import_module
 from engine.errors import OperatorError, StoreUnavailable
 from engine.settings import SettingsError
 
-COMMANDS = ("check", "cron")
+COMMANDS = ("migrate", "check", "cron")
 """Modules of engine.commands, in the order `--help` lists them. Each has `add_parser(subparsers)`, which sets
 `func`, and `run(args)`, which returns the exit status."""
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return fail(EXIT_WRONG, *error.problems)
     except (OperatorError, StoreUnavailable) as error:
-        return fail(EXIT_FAILED, str(error))
+        return fail(EXIT_FAILED, *str(error).splitlines())
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

@@ -1,8 +1,9 @@
 """Brings a shard's database to the schema of this release: the numbered files beside this module, in order, once each.
 
 MySQL commits around every DDL statement, so a file cannot be one transaction. Instead each statement is noted as
-started before it runs and as done after it. A migration that was killed goes on at the first statement not done; if
-that one had been started it may have run already, and then "it is there already" counts as done.
+started before it runs and as done after it; one that changes rows shares a transaction with the latter note. A
+migration that was killed goes on at the first statement not done: if that one is DDL and had been started it may have
+run already, and then "it is there already" counts as done.
 
 A file holds statements ended by `;` at a line's end. A first line `-- only: first` keeps it to the first shard. Once
 applied, a file never changes: a later file changes what it made.
@@ -21,7 +22,7 @@ from asyncmy.errors import MySQLError
 from engine.config import Dsn
 from engine.errors import OperatorError, StoreUnavailable
 from engine.store import statements
-from engine.store.connection import Connection, Duplicate
+from engine.store.connection import Connection
 from engine.store.statements import Value
 
 FOLDER = Path(__file__).parent
@@ -105,14 +106,14 @@ async def _make_database(dsn: Dsn) -> None:
     try:
         answer = await connection.execute("database_exists", {"database": dsn.database})
         if answer.rows[0][0] == 0:
-            await connection.run(statements.bind("create_database", {}) + b" " + quoted(dsn.database))
+            await connection.run(named("create_database", dsn.database))
     finally:
         await connection.close()
 
 
-def quoted(name: str) -> bytes:
-    """A name of a database or table, for the end of a statement."""
-    return b"`" + name.replace("`", "``").encode() + b"`"
+def named(statement: str, name: str) -> bytes:
+    """The statement with its placeholder `name` replaced by the name of a database or table."""
+    return statements.bind(statement, {}).replace(b"`name`", b"`" + name.replace("`", "``").encode() + b"`")
 
 
 async def _lock(connection: Connection, dsn: Dsn) -> None:
@@ -144,8 +145,10 @@ async def _apply_file(connection: Connection, file: Migration, there: Applied | 
     first, started = (there.done, there.started) if there else (0, 0)
     for at in range(first, len(file.pieces)):
         await _note(connection, file, at + 1, at)
+        await connection.begin()
         await _run(connection, file.pieces[at], may_have_run=at < started)
         await _note(connection, file, at + 1, at + 1)
+        await connection.commit()
     return first < len(file.pieces)
 
 
@@ -158,9 +161,6 @@ async def _note(connection: Connection, file: Migration, started: int, done: int
 async def _run(connection: Connection, text: str, *, may_have_run: bool) -> None:
     try:
         await connection.run(text.encode(), STATEMENT_MS_MAX)
-    except Duplicate:
-        if not may_have_run:
-            raise
     except MySQLError as error:
         if not (may_have_run and error.args[0] in _ALREADY_SO):
             raise

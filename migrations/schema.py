@@ -10,9 +10,8 @@ from pathlib import Path
 
 from engine.config import Dsn
 from engine.local.mysqld import MysqlServer
-from engine.store import statements
 from engine.store.connection import Connection
-from migrations.apply import SESSION_IDLE_S_MAX, apply, quoted
+from migrations.apply import SESSION_IDLE_S_MAX, apply, named
 
 HEAD = """\
 -- What the numbered migrations add up to on the first shard; others lack the tables of files marked `-- only: first`.
@@ -37,7 +36,7 @@ async def migrated_schema(dsn: Dsn) -> str:
 
 
 async def _table(connection: Connection, name: str) -> str:
-    answer = await connection.run(statements.bind("show_create_table", {}) + b" " + quoted(name))
+    answer = await connection.run(named("show_create_table", name))
     text = re.sub(r" AUTO_INCREMENT=\d+", "", answer.rows[0][1])
     return f"{text};\n"
 

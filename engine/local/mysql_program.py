@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,9 +10,8 @@ from pathlib import Path
 
 from engine.errors import OperatorError
 from engine.local import apt
+from engine.rules.server import version_problem
 
-# VALUES ROW(…) as a joined table, on which the batch statements rest, came with this version.
-VERSION_MIN = (8, 0, 19)
 # Debian keeps daemons out of a user's PATH.
 _DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/usr/local/mysql/bin")
 _ANSWER_S_MAX = 30
@@ -54,22 +52,6 @@ def private_program(say: apt.Say) -> Program:
 
 
 FINDERS: tuple[Finder, ...] = (installed_program, private_program)
-
-
-def version_problem(text: str) -> str | None:
-    """What is wrong with a server that calls itself this (`8.0.36-0ubuntu0.22.04.1`, `10.11.6-MariaDB`), or None."""
-    if "mariadb" in text.lower():
-        return f"it is MariaDB ({text}); MySQL {version_text()} or newer is needed"
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
-    if not found:
-        return f"its version is not to be read from {text!r}; MySQL {version_text()} or newer is needed"
-    if tuple(map(int, found.groups())) < VERSION_MIN:
-        return f"it is MySQL {found[0]}; {version_text()} or newer is needed"
-    return None
-
-
-def version_text() -> str:
-    return ".".join(map(str, VERSION_MIN))
 
 
 def _version_text(command: list[str]) -> str:

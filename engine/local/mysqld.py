@@ -31,6 +31,7 @@ from engine.errors import OperatorError
 from engine.local.apt import Say, say_on_stderr
 from engine.local.mysql_program import FINDERS, Finder, Program
 from engine.local.process import end_child, end_stranger, running_with, spawn
+from engine.rules.server import VERSION_MIN_TEXT
 
 MIB = 1 << 20
 
@@ -335,6 +336,6 @@ def _lines(log: Path) -> list[str]:
 def _no_mysql(reasons: Sequence[str]) -> str:
     return (
         f"no MySQL server could be made ready ({'; '.join(reasons)}). Ways on: give servers with --shard mysql://…; "
-        "install mysql-server (8.0.19 or newer); make the package mirror reachable for apt-get; "
+        f"install mysql-server ({VERSION_MIN_TEXT} or newer); make the package mirror reachable for apt-get; "
         "or start those of compose.yaml with `docker compose up --wait` and give them with --shard"
     )

@@ -63,6 +63,17 @@ class Connection:
     @classmethod
     async def open(cls, dsn: Dsn, wait_timeout_s: int, call_timeout_ms: int = CALL_TIMEOUT_MS) -> Connection:
         """A new session with our settings; StoreUnavailable if the server does not answer in time."""
+        connection = await cls.open_bare(dsn)
+        try:
+            await connection.run(SESSION.format(wait_timeout_s=wait_timeout_s).encode(), call_timeout_ms)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    @classmethod
+    async def open_bare(cls, dsn: Dsn) -> Connection:
+        """A new session as the server made it: for asking what kind of server it is, and nothing else."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 raw = await asyncmy.connect(
@@ -77,9 +88,7 @@ class Connection:
                 )
         except (MySQLError, OSError, TimeoutError) as error:
             raise StoreUnavailable(f"{dsn}: {error or 'no answer in time'}") from error
-        connection = cls(raw)
-        await connection.run(SESSION.format(wait_timeout_s=wait_timeout_s).encode(), call_timeout_ms)
-        return connection
+        return cls(raw)
 
     async def execute(
         self, name: str, values: Mapping[str, Value] | None = None, timeout_ms: int = CALL_TIMEOUT_MS

@@ -4,8 +4,8 @@
 SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = :database
 
 -- name: create_database
--- The name follows.
-CREATE DATABASE IF NOT EXISTS
+-- `name` stands for the database's, which cannot be a value.
+CREATE DATABASE IF NOT EXISTS `name` CHARACTER SET utf8mb4
 
 -- name: lock_migrations
 -- One migrator per database; the lock ends with its connection. 1: got it, 0: another holds it.
@@ -36,5 +36,5 @@ ON DUPLICATE KEY UPDATE checksum = :checksum, statements_started = :started, sta
 SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name
 
 -- name: show_create_table
--- The name follows.
-SHOW CREATE TABLE
+-- `name` stands for the table's.
+SHOW CREATE TABLE `name`

@@ -7,8 +7,13 @@ SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
 -- name: max_allowed_packet
 SELECT @@max_allowed_packet
 
+-- name: server_version
+SELECT VERSION()
+
 -- name: server_facts
-SELECT VERSION(), @@version_comment, @@default_storage_engine, CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)
+-- What the checks at the start look at, as engine/rules/server.py names it.
+SELECT (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB'),
+       @@SESSION.sql_mode, @@character_set_database, @@performance_schema
 
 -- name: fleet
 SELECT fleet_id, shard_index, shard_count, partition_count FROM fleet WHERE id = 1
