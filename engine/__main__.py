@@ -1,11 +1,13 @@
 """The command line: finds the command and turns what it raises into an exit status."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
-from engine.errors import OperatorError, StoreUnavailable
+from engine.errors import CallerError, OperatorError, StoreUnavailable
 from engine.settings import SettingsError
 
 COMMANDS = ("migrate", "check", "cron")
@@ -20,12 +22,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings (one line for each problem)."""
     args = build_parser().parse_args(argv)
     try:
-        return int(args.func(args))
+        status = int(args.func(args))
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
-        sys.stderr.close()  # the reader went away: nothing more can be said, and no traceback may be
+        # The reader went away. What is still buffered must go nowhere, or Python complains about it on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except SettingsError as error:
         return fail(EXIT_WRONG, *error.problems)
+    except CallerError as error:
+        return fail(EXIT_FAILED, *(str(fault) for fault in error.faults))
     except (OperatorError, StoreUnavailable) as error:
         return fail(EXIT_FAILED, *str(error).splitlines())
     except KeyboardInterrupt:
@@ -38,8 +45,15 @@ def fail(status: int, *lines: str) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells wrong usage in one line; the whole usage is behind `--help`."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="secondzero", description="At and cron as a service.")
+    parser = _Parser(prog="secondzero", description="At and cron as a service.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in COMMANDS:
         import_module(f"engine.commands.{name}").add_parser(subparsers)

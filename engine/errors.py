@@ -14,6 +14,9 @@ class Fault:
     detail: str
     example: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.pointer}: {self.detail}" + (f"; for example {self.example}" if self.example else "")
+
 
 class CallerError(Exception):
     """The caller must change the input; carries every fault found, not only the first."""

@@ -25,7 +25,7 @@ YEAR_S = CYCLE_S // 400
 BEGINNING = -(2**63)
 
 
-class UnknownZone(LookupError):
+class UnknownZoneError(LookupError):
     """Not the exact name of a tzdata zone. `detail` says so with the nearest name, `example` is a name that works."""
 
     def __init__(self, detail: str, example: str) -> None:
@@ -35,9 +35,9 @@ class UnknownZone(LookupError):
 
 
 def zone(name: str) -> Zone:
-    """The compiled zone of an exact tzdata name. Raises UnknownZone."""
+    """The compiled zone of an exact tzdata name. Raises UnknownZoneError."""
     if name not in zone_names():  # also what keeps a name such as `../x` from becoming a path
-        raise UnknownZone(*_hint(name[: NAME_CHARS_MAX + 1]))
+        raise UnknownZoneError(*_hint(name[: NAME_CHARS_MAX + 1]))
     return _load(name)
 
 
@@ -86,15 +86,8 @@ def _read_tzif(data: bytes) -> tuple[list[int], list[int], str]:
 def _block(data: bytes, at: int, time_bytes: int) -> tuple[int, int, int, int]:
     """A block's place of the times, count of times, count of types, and end."""
     ut_count, wall_count, leap_count, time_count, type_count, char_count = struct.unpack_from(">6l", data, at + 20)
-    size = (
-        time_count * (time_bytes + 1)
-        + type_count * 6
-        + char_count
-        + leap_count * (time_bytes + 4)
-        + wall_count
-        + ut_count
-    )
-    return at + 44, time_count, type_count, at + 44 + size
+    times_bytes = time_count * (time_bytes + 1) + leap_count * (time_bytes + 4)
+    return at + 44, time_count, type_count, at + 44 + times_bytes + type_count * 6 + char_count + wall_count + ut_count
 
 
 _NAME = r"(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)"
@@ -130,7 +123,8 @@ def _seconds(hours: str) -> int:
 
 
 def _day_s(rule: str, year: int) -> int:
-    """Midnight of `M3.2.0` (second Sunday of March; week 5 is the last), `J60` (no leap days) or `59`, as wall seconds."""
+    """Wall seconds of the midnight a rule names: `M3.2.0` is the second Sunday of March (week 5 the last), `J60` counts
+    no leap days, `59` does, from 0."""
     if rule[0] == "M":
         month, week, weekday = (int(part) for part in rule[1:].split("."))
         first_weekday, length = monthrange(year, month)  # 0 is Monday

@@ -9,12 +9,13 @@ CYCLE_S: Final[int]
 FIRST_S: Final[int]
 LAST_S: Final[int]
 NEVER: Final[int]
+GAP_MAX_S: Final[int]
 PLAIN: Final[int]
 MOVED: Final[int]
 FIRST_PASS: Final[int]
 SECOND_PASS: Final[int]
 
-class Refused(ValueError):
+class ExpressionError(ValueError):
     field: str
     detail: str
     example: str
@@ -22,6 +23,9 @@ class Refused(ValueError):
 
 class Expression:
     interval: bool
+    def parts(
+        self,
+    ) -> tuple[tuple[int, int, int, int], tuple[int, int, int, bool], tuple[int, int, list[int]], bool]: ...
 
 class Zone:
     def __init__(self, starts: array[int], offsets: array[int], repeats: bool) -> None: ...

@@ -62,10 +62,11 @@ NEVER = -(1 << 63)
 
 cdef int64_t NO_TIME = NEVER
 
+GAP_MAX_S = GAP_MAX
 PLAIN, MOVED, FIRST_PASS, SECOND_PASS = range(4)
 
 
-class Refused(ValueError):
+class ExpressionError(ValueError):
     """An expression that is not one. `field` is its name or `expression`, `example` an expression that works."""
 
     def __init__(self, field: str, detail: str, example: str) -> None:
@@ -97,15 +98,27 @@ cdef struct Month:
     int length
 
 
+cdef struct Days:
+    # What the two day fields ask for, before it is laid over the shapes a month can have.
+    uint32_t days  # bit n is day n
+    uint32_t from_last  # bit n is the n-th day before the last
+    uint32_t nearest  # bit n is the weekday nearest to day n
+    bint last_weekday
+    uint32_t weekdays  # bit n is weekday n
+    uint32_t last_of  # bit n is the last weekday n of the month
+    uint32_t nth[7]  # bit n is the n-th of that weekday
+    bint either  # both fields are restricted: either matches
+
+
 def compile_expression(str text not None):
-    """The compiled form of five or six fields or a macro. Raises Refused, naming the first field that is wrong."""
+    """The compiled form of five or six fields or a macro. Raises ExpressionError, naming the first field that is wrong."""
     if len(text) > TEXT_CHARS_MAX:
-        raise Refused("expression", f"has {len(text)} characters; at most {TEXT_CHARS_MAX} are allowed", "0 9 * * 1-5")
+        raise ExpressionError("expression", f"has {len(text)} characters; at most {TEXT_CHARS_MAX} are allowed", "0 9 * * 1-5")
     cdef str bare = text.strip(" \t")
     if bare.startswith("@"):
         bare = _fields_of_macro(bare)
     elif bare.startswith(("TZ=", "CRON_TZ=")):
-        raise Refused("expression", "the zone is a setting of its own, not part of the expression", "0 9 * * *")
+        raise ExpressionError("expression", "the zone is a setting of its own, not part of the expression", "0 9 * * *")
     return _Reader(bare).expression()
 
 
@@ -544,12 +557,25 @@ cdef class Expression:
     cdef uint32_t hours
     cdef uint32_t months
     cdef uint32_t days[4][7]  # by length - 28 and weekday of the 1st (0 is Sunday); bit n is day n
+    cdef Days asked
     cdef int first_in_day
     cdef int last_in_day
     cdef int per_minute
     cdef int per_hour
     cdef int per_day
     cdef readonly bint interval  # its second, minute or hour field starts with a star
+
+    def parts(self):
+        """What the fields ask for, as bit masks: (seconds, minutes, hours, months); (days, days before the last, days
+        whose nearest weekday is meant, whether the last weekday is); (weekdays, last ones of a weekday, for each
+        weekday its n-th ones); whether either day field is enough."""
+        cdef Days* asked = &self.asked
+        return (
+            (self.seconds, self.minutes, self.hours, self.months),
+            (asked.days, asked.from_last, asked.nearest, asked.last_weekday),
+            (asked.weekdays, asked.last_of, [asked.nth[weekday] for weekday in range(7)]),
+            asked.either,
+        )
 
     cdef void measure(self) noexcept:
         self.first_in_day = lowest_bit(self.hours) * 3600 + lowest_bit(self.minutes) * 60 + lowest_bit(self.seconds)
@@ -590,18 +616,6 @@ cdef bytes MONTH_NAMES = b"JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC"
 cdef bytes WEEKDAY_NAMES = b"SUNMONTUEWEDTHUFRISAT"
 
 
-cdef struct Days:
-    # What the two day fields ask for, before it is laid over the shapes of a month.
-    uint32_t days  # bit n is day n
-    uint32_t from_last  # bit n is the n-th day before the last
-    uint32_t nearest  # bit n is the weekday nearest to day n
-    bint last_weekday
-    uint32_t weekdays  # bit n is weekday n
-    uint32_t last_of  # bit n is the last weekday n of the month
-    uint32_t nth[7]  # bit n is the n-th of that weekday
-    bint either  # both fields are restricted: either matches
-
-
 cdef class _Reader:
     """Reads an expression once, from left to right."""
 
@@ -626,13 +640,12 @@ cdef class _Reader:
         if count != 5 and count != 6:
             raise self.wrong_count(count)
         cdef Expression made = Expression.__new__(Expression)
-        cdef Days days
         self.read_times(made, count - 5)
-        self.read_days(made, &days, count - 3)
-        _lay_days(made, &days)
+        self.read_days(made, &made.asked, count - 3)
+        _lay_days(made)
         made.measure()
         if not made.can_fire():
-            raise Refused("day-of-month", "never fires: no month it names has such a day", "0 0 L 2 *")
+            raise ExpressionError("day-of-month", "never fires: no month it names has such a day", "0 0 L 2 *")
         return made
 
     cdef int split(self) noexcept:
@@ -850,7 +863,7 @@ cdef class _Reader:
     # What is wrong, as the exception to raise.
 
     cdef object refused(self, str detail, str example):
-        return Refused(FIELD_NAMES[self.field], detail, example)
+        return ExpressionError(FIELD_NAMES[self.field], detail, example)
 
     cdef object unexpected(self, str wanted):
         written = ascii(self.text[self.begin : self.end])
@@ -874,7 +887,7 @@ cdef class _Reader:
     cdef object wrong_count(self, int count):
         has = "no field" if count == 0 else "1 field" if count == 1 else f"{count} fields" if count < 7 else "over 6 fields"
         detail = f"has {has}; five are needed (minute hour day-of-month month day-of-week), or six with seconds first"
-        return Refused("expression", detail + ("; there is no year field" if count == 7 else ""), "0 9 * * MON-FRI")
+        return ExpressionError("expression", detail + ("; there is no year field" if count == 7 else ""), "0 9 * * MON-FRI")
 
 
 cdef str _span(int low, int high):
@@ -901,14 +914,15 @@ cdef str _fields_of_macro(str macro):
     if word in MACROS:
         return MACROS[word]
     if word.startswith("@every"):
-        raise Refused("expression", "@every has no place on the clock; write a step instead", "*/5 * * * *")
+        raise ExpressionError("expression", "@every has no place on the clock; write a step instead", "*/5 * * * *")
     if word.startswith("@reboot"):
-        raise Refused("expression", "@reboot has no meaning in a service; write a time", "@daily")
-    raise Refused("expression", f"{macro[:20]!a} is no macro; there are {' '.join(MACROS)}", "@daily")
+        raise ExpressionError("expression", "@reboot has no meaning in a service; write a time", "@daily")
+    raise ExpressionError("expression", f"{macro[:20]!a} is no macro; there are {' '.join(MACROS)}", "@daily")
 
 
-cdef void _lay_days(Expression made, Days* days) noexcept:
+cdef void _lay_days(Expression made) noexcept:
     """Lay what the day fields ask for over each shape a month can have."""
+    cdef Days* days = &made.asked
     cdef int length, first
     cdef uint32_t by_date, by_weekday
     for length in range(28, 32):
