@@ -26,31 +26,31 @@ class FleetRow(NamedTuple):
     partition_count: int
 
 
-async def create_fleet(shards: Sequence[Shard], partition_count: int) -> None:
-    """Make these empty, migrated shards a fleet. Goes on where it stopped; does nothing to a complete one.
+async def create_fleet(shards: Sequence[Shard], partition_count: int) -> bool:
+    """Make these migrated shards a fleet; goes on where it stopped, and returns False if there was nothing to do.
 
-    Raises OperatorError where a shard belongs to another fleet, place, shard count or partition count.
+    Raises OperatorError, before anything is written, where a shard belongs to another fleet, place, shard count or
+    partition count.
     """
     rows = [await read_fleet(shard) for shard in shards]
-    known = [row for row in rows if row is not None]
-    fleet_id = known[0].fleet_id if known else uuid.uuid4().bytes
-    for shard, row in zip(shards, rows, strict=True):
-        wanted = FleetRow(fleet_id, shard.index, len(shards), partition_count)
-        if row is None:
-            await _create_on(shard, wanted)
-        else:
-            _compare(shard, row, wanted)
+    fleet_id = rows[0].fleet_id if rows[0] else uuid.uuid4().bytes
+    wanted = [FleetRow(fleet_id, shard.index, len(shards), partition_count) for shard in shards]
+    _compare(shards, rows, wanted)
+    missing = [shard for shard, row in zip(shards, rows, strict=True) if row is None]
+    for shard in missing:
+        await _create_on(shard, wanted[shard.index])
+    return bool(missing)
 
 
 async def check_fleet(shards: Sequence[Shard]) -> FleetRow:
     """The fleet of these shards, each in its place; OperatorError if one is missing, foreign or out of order."""
     rows = [await read_fleet(shard) for shard in shards]
-    first = rows[0]
     for shard, row in zip(shards, rows, strict=True):
-        if row is None or first is None:
+        if row is None:
             raise OperatorError(f"{shard.dsn}: no fleet was created here; run: secondzero migrate --shard …")
-        _compare(shard, row, FleetRow(first.fleet_id, shard.index, len(shards), first.partition_count))
+    first = rows[0]
     assert first is not None  # noqa: S101 - checked above
+    _compare(shards, rows, [first._replace(shard_index=shard.index, shard_count=len(shards)) for shard in shards])
     return first
 
 
@@ -88,11 +88,25 @@ async def _insert(shard: Shard, connection: Connection, name: str, rows: Sequenc
         await connection.execute_rows(name, rows, bytes_max=shard.packet_bytes_max)
 
 
-def _compare(shard: Shard, row: FleetRow, wanted: FleetRow) -> None:
-    for what in ("shard_count", "partition_count", "shard_index"):
-        found, asked = getattr(row, what), getattr(wanted, what)
-        if found != asked:
-            name = what.replace("_", " ")
-            raise OperatorError(f"{shard.dsn}: created with {name} {found}, now started with {asked}; it is fixed for life")
-    if row.fleet_id != wanted.fleet_id:
-        raise OperatorError(f"{shard.dsn}: belongs to another fleet than the first shard; check the --shard list")
+def _compare(shards: Sequence[Shard], rows: Sequence[FleetRow | None], wanted: Sequence[FleetRow]) -> None:
+    if rows[0] is None and any(rows):
+        # A fleet is created from the first shard on, so this one was not the first, or its data is lost.
+        raise OperatorError(f"{shards[0].dsn}: empty, but another shard holds a fleet; give the shards in their order")
+    for shard, found, asked in zip(shards, rows, wanted, strict=True):
+        problem = _difference(found, asked) if found else None
+        if problem:
+            raise OperatorError(f"{shard.dsn}: {problem}")
+
+
+def _difference(found: FleetRow, asked: FleetRow) -> str | None:
+    for what in ("shard_count", "partition_count"):
+        was, now = getattr(found, what), getattr(asked, what)
+        if was != now:
+            return f"created with {what.replace('_', ' ')} {was}, now started with {now}; it is fixed for life"
+    if found.fleet_id != asked.fleet_id:
+        return "belongs to another fleet than the first shard; check the --shard list"
+    if found.shard_index != asked.shard_index:
+        return (
+            f"is number {found.shard_index + 1} of the fleet's shards, not {asked.shard_index + 1}; give them in order"
+        )
+    return None
