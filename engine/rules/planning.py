@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from engine.model import MissedRuns, Reason, Trigger
+from engine.model import Cron, MissedRuns, Reason, RunAt, Trigger
+from engine.rules.schedule import count_times, latest_time, latest_times, next_time
 
 # One job yields at most this many runs in one step of the planner; the rest follows in the next step.
 TIMES_PER_STEP_MAX = 400
 
 
-class Times(Protocol):
-    """The scheduled times of one version of a job, in milliseconds; every answer is found by jumping."""
-
-    def next_time(self, after_ms: int) -> int | None:
-        """The first time later than ``after_ms``."""
-
-    def latest_time(self, after_ms: int, until_ms: int) -> int | None:
-        """The last time in (after_ms, until_ms]."""
-
-    def count_times(self, after_ms: int, until_ms: int) -> int:
-        """How many times lie in (after_ms, until_ms]."""
+Schedule = RunAt | Cron
 
 
 class MissedPolicy(NamedTuple):
@@ -54,7 +45,7 @@ class JobPlan(NamedTuple):
 
 
 def plan_job(
-    times: Times,
+    schedule: Schedule,
     policy: MissedPolicy,
     *,
     next_run_at_ms: int,
@@ -69,17 +60,17 @@ def plan_job(
     time_ms: int | None = next_run_at_ms
     missed_until_ms = now_ms - missed_after_ms - 1
     if next_run_at_ms <= missed_until_ms:
-        caught_up, skips = settle_missed(times, policy, next_run_at_ms, missed_until_ms, floor_at_ms)
+        caught_up, skips = settle_missed(schedule, policy, next_run_at_ms, missed_until_ms, floor_at_ms)
         planned = [PlannedTime(at_ms, Trigger.CATCH_UP) for at_ms in caught_up]
-        time_ms = times.next_time(missed_until_ms)
+        time_ms = next_time(schedule, missed_until_ms)
     while time_ms is not None and time_ms <= horizon_at_ms and len(planned) < TIMES_PER_STEP_MAX:
         planned.append(PlannedTime(time_ms, Trigger.SCHEDULE))
-        time_ms = times.next_time(time_ms)
+        time_ms = next_time(schedule, time_ms)
     return JobPlan(planned, skips, time_ms)
 
 
 def settle_missed(
-    times: Times, policy: MissedPolicy, from_ms: int, until_ms: int, floor_at_ms: int
+    schedule: Schedule, policy: MissedPolicy, from_ms: int, until_ms: int, floor_at_ms: int
 ) -> tuple[Sequence[int], list[Skip]]:
     """Of the missed times in [from_ms, until_ms]: those to catch up, oldest first, and the ranges skipped.
 
@@ -87,31 +78,25 @@ def settle_missed(
     """
     skips = []
     if from_ms < floor_at_ms:
-        too_old = skipped_range(times, from_ms - 1, min(until_ms, floor_at_ms - 1), Reason.TOO_OLD)
+        too_old = skipped_range(schedule, from_ms - 1, min(until_ms, floor_at_ms - 1), Reason.TOO_OLD)
         skips += [too_old] if too_old else []
         from_ms = floor_at_ms
-    wanted = wanted_times(times, policy, from_ms - 1, until_ms)
+    wanted = wanted_times(schedule, policy, from_ms - 1, until_ms)
     reason = Reason.MAX_CATCH_UP if policy.missed_runs == MissedRuns.ALL else Reason.MISSED
-    passed = skipped_range(times, from_ms - 1, wanted[0] - 1 if wanted else until_ms, reason)
+    passed = skipped_range(schedule, from_ms - 1, wanted[0] - 1 if wanted else until_ms, reason)
     return wanted, skips + ([passed] if passed else [])
 
 
-def wanted_times(times: Times, policy: MissedPolicy, after_ms: int, until_ms: int) -> list[int]:
+def wanted_times(schedule: Schedule, policy: MissedPolicy, after_ms: int, until_ms: int) -> list[int]:
     """The newest missed times that the policy asks for, oldest first."""
     count_max = {MissedRuns.SKIP: 0, MissedRuns.LATEST: 1, MissedRuns.ALL: policy.max_catch_up}[policy.missed_runs]
-    wanted: list[int] = []
-    while len(wanted) < count_max:
-        time_ms = times.latest_time(after_ms, wanted[-1] - 1 if wanted else until_ms)
-        if time_ms is None:
-            break
-        wanted.append(time_ms)
-    return wanted[::-1]
+    return latest_times(schedule, after_ms, until_ms, count_max)
 
 
-def skipped_range(times: Times, after_ms: int, until_ms: int, reason: Reason) -> Skip | None:
+def skipped_range(schedule: Schedule, after_ms: int, until_ms: int, reason: Reason) -> Skip | None:
     """All times in (after_ms, until_ms] as one skipped range; None if there are none."""
-    first_ms = times.next_time(after_ms)
-    last_ms = times.latest_time(after_ms, until_ms)
+    first_ms = next_time(schedule, after_ms)
+    last_ms = latest_time(schedule, after_ms, until_ms)
     if first_ms is None or last_ms is None:
         return None
-    return Skip(first_ms, last_ms, times.count_times(after_ms, until_ms), reason)
+    return Skip(first_ms, last_ms, count_times(schedule, after_ms, until_ms), reason)

@@ -57,7 +57,6 @@ class Batch:
         self.skips: list[tuple[object, ...]] = []
         self.advances: list[tuple[object, ...]] = []
         self.invalid: list[tuple[object, ...]] = []
-        self.full = False
 
 
 class Plan:
@@ -93,7 +92,7 @@ class Plan:
             partitions = await self._partitions_with_work(horizon_at_ms)
             if partitions:
                 batch = await self._plan(partitions, now_ms, horizon_at_ms)
-                return batch.full
+                return bool(batch.advances)
         return False
 
     async def _partitions_with_work(self, horizon_at_ms: int) -> list[int]:
@@ -135,7 +134,6 @@ class Plan:
             {"partitions": sorted(marks), "horizon_at": horizon_at_ms, "rows_max": JOBS_PER_BATCH},
         )
         jobs = [DueJob(*row) for row in answer.rows]
-        batch.full = len(jobs) == JOBS_PER_BATCH
         plans = await self._versions.load(
             connection, [job.version_key for job in jobs], self._shard.packet_bytes_max
         )
@@ -163,7 +161,7 @@ class Plan:
             if isinstance(call, Exception):
                 raise call
             return plan_job(
-                call.times,
+                call.definition.schedule,
                 call.policy,
                 next_run_at_ms=job.next_run_at_ms,
                 now_ms=now_ms,

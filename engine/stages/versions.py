@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from engine.model import Definition, HttpTarget
 from engine.outbound.head import fixed_head
 from engine.outbound.target import Guard
-from engine.rules.planning import MissedPolicy, Times
-from engine.rules.schedule import times_of
+from engine.rules.planning import MissedPolicy
 from engine.rules.target_text import Refusal, Target
 from engine.store.connection import Connection
 
@@ -22,13 +21,12 @@ VersionKey = tuple[int, int, int]
 
 
 class CallPlan:
-    """A version made ready: how its times are found and how it is called."""
+    """A version made ready: its definition, and what of a call is the same for every run of it."""
 
-    __slots__ = ("body", "definition", "fixed_head", "method", "policy", "refusal", "target", "times", "timeout_ms")
+    __slots__ = ("body", "definition", "fixed_head", "method", "policy", "refusal", "target", "timeout_ms")
 
     def __init__(self, definition: Definition, guard: Guard) -> None:
         self.definition = definition
-        self.times: Times = times_of(definition.schedule)
         self.policy = MissedPolicy(definition.missed_runs, definition.max_catch_up)
         self.timeout_ms = definition.timeout_ms
         self.target: Target | None = None

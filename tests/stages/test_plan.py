@@ -1,0 +1,126 @@
+"""Planning on a real shard: one run per scheduled time, whoever plans and however often."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.config import Dsn
+from engine.model import Cron, MissedRuns, Overlap, Reason, RunAt, RunState
+from tests.support.world import World, run_world
+
+
+def test_p1_a_due_one_off_job_is_born_claimed_once_by_its_planner(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        at_ms = world.second(10)
+        await world.job("once", RunAt(at_ms))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        await worker.plan_all()
+        assert await world.states() == [(at_ms, RunState.RUNNING)]
+        assert [run.due_ms for run in worker.runs()] == [at_ms]
+        assert await world.rows("SELECT next_run_at, last_run_at FROM jobs") == [(None, at_ms)]
+
+    run_world(shard_dsn, body)
+
+
+def test_p1_four_planners_at_once_give_every_scheduled_time_one_run_and_are_quiet(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        for number in range(40):
+            await world.job(f"each-second-{number}", Cron("* * * * * *"))
+        workers = [world.worker() for _ in range(4)]
+        for worker in workers:
+            await worker.join()
+            worker.lease.partitions = world.partitions
+        await asyncio.gather(*(worker.plan_all() for worker in workers))
+        states = await world.states()
+        assert len(states) == len(set(await world.rows("SELECT job_id, scheduled_at FROM runs"))) >= 40 * 30
+        held = [run.identity for worker in workers for run in worker.runs()]
+        assert len(held) == len(set(held)) == len(states)
+        assert not [name for name in world.names_told() if name.startswith("stage.")]
+
+    run_world(shard_dsn, body)
+
+
+def test_p1_a_planner_that_read_an_old_next_time_writes_nothing(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        at_ms = world.second(10)
+        await world.job("once", RunAt(at_ms))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        # The planner's own transaction, replayed as a stale one would: the same job with the time it had before.
+        await world.rows(f"UPDATE jobs SET next_run_at = {at_ms}")
+        await worker.plan_all()
+        assert await world.states() == [(at_ms, RunState.RUNNING)]
+        assert len(worker.runs()) == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_a_withdrawn_run_that_is_planned_again_opens_with_the_next_attempt(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        at_ms = world.second(10)
+        await world.job("once", RunAt(at_ms))
+        first, second = await world.worker().join(), world.worker()
+        await first.plan_all()
+        await world.rows(f"UPDATE runs SET state = {RunState.WITHDRAWN:d}, attempt = attempt + 1")
+        await world.rows(f"UPDATE jobs SET next_run_at = {at_ms}")
+        await second.join()
+        second.lease.partitions = world.partitions
+        await second.plan_all()
+        assert [run.attempt for run in second.runs()] == [3]
+        await first.end(first.runs()[0])
+        assert await world.states() == [(at_ms, RunState.RUNNING)]
+        await second.end(second.runs()[0])
+        assert await world.states() == [(at_ms, RunState.SUCCEEDED)]
+
+    run_world(shard_dsn, body)
+
+
+def test_p8_times_missed_by_an_outage_follow_the_jobs_policy(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        hour_ms = 3_600_000
+        was_ms = (world.now_ms // hour_ms - 3) * hour_ms
+        for policy in MissedRuns:
+            await world.job(policy.name, Cron("0 * * * *"), missed_runs=policy, next_run_at_ms=was_ms)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        per_job = dict(
+            await world.rows("SELECT j.name, COUNT(*) FROM runs r JOIN jobs j USING (partition_id, job_id) GROUP BY 1")
+        )
+        skipped = dict(
+            await world.rows("SELECT j.name, s.skipped FROM skips s JOIN jobs j USING (partition_id, job_id)")
+        )
+        assert per_job["LATEST"] == 1
+        assert skipped["LATEST"] == per_job["ALL"] - 1
+        assert skipped["SKIP"] == per_job["ALL"]
+        assert "ALL" not in skipped
+
+    run_world(shard_dsn, body)
+
+
+def test_what_may_not_be_born_claimed_waits_in_deferred(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        at_ms = world.second(10)
+        await world.job("alone", RunAt(at_ms), overlap=Overlap.SKIP)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        assert await world.states() == [(at_ms, RunState.WAITING)]
+        assert await world.rows("SELECT due_at, reason FROM deferred") == [(at_ms, Reason.SCHEDULED)]
+        assert worker.runs() == []
+
+    run_world(shard_dsn, body)
+
+
+def test_a_job_that_cannot_be_evaluated_is_set_aside_and_delays_no_other(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        at_ms = world.second(10)
+        await world.job("broken", Cron("* * * * *"), next_run_at_ms=at_ms)
+        await world.rows("UPDATE job_versions SET definition = '{}'")
+        await world.job("sound", RunAt(at_ms))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        assert len(worker.runs()) == 1
+        assert await world.rows("SELECT state, next_run_at, resume_at FROM jobs WHERE name = 'broken'") == [(3, None, at_ms)]
+        assert "job.invalid" in world.names_told()
+
+    run_world(shard_dsn, body)

@@ -1,0 +1,141 @@
+"""Reaping and sweeping on a real shard: a dead worker's runs go back, a live one's are left alone."""
+
+from __future__ import annotations
+
+from engine.config import Dsn
+from engine.model import OutcomeKind, Reason, RetryPolicy, RunAt, RunState
+from engine.stages.reap import Reap
+from engine.stages.sweep import BEHIND_MS, STEP_MS
+from tests.support.world import SETTINGS, Worker, World, run_world
+
+
+async def planned(world: World, count: int, ahead_s: int = 1, **settings: object) -> Worker:
+    for number in range(count):
+        await world.job(f"job-{number}", RunAt(world.second(ahead_s)), **settings)
+    worker = await world.worker().join()
+    await worker.plan_all()
+    assert len(worker.runs()) == count
+    return worker
+
+
+async def release(world: World, worker: Worker) -> None:
+    await worker.lease.release()
+
+
+async def reap_all(world: World, reap: Reap) -> None:
+    while await reap.run_once(world.now_ms):
+        pass
+
+
+def test_p10_runs_of_a_released_worker_that_were_not_due_wait_for_their_second_and_lose_no_try(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 3, ahead_s=20)
+        await release(world, worker)
+        await reap_all(world, world.reap())
+        assert await world.rows("SELECT DISTINCT state, tries FROM runs") == [(RunState.WAITING, 0)]
+        assert await world.rows("SELECT DISTINCT due_at, reason FROM deferred") == [(world.second(20), Reason.REAPED)]
+        assert await world.rows("SELECT * FROM workers") == []
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_runs_that_may_have_fired_cost_a_try_and_are_due_now(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 3)
+        world.clock.advance(3_000)
+        await release(world, worker)
+        await reap_all(world, world.reap())
+        assert await world.rows("SELECT DISTINCT state, tries FROM runs") == [(RunState.WAITING, 1)]
+        assert await world.rows("SELECT DISTINCT due_at FROM deferred") == [(world.now_ms,)]
+        assert await world.rows("SELECT DISTINCT outcome FROM attempts") == [(OutcomeKind.WORKER_LOST,)]
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_a_lost_run_whose_tries_are_used_up_fails_worker_lost_and_is_buried(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1, retry=RetryPolicy(max_attempts=1))
+        world.clock.advance(3_000)
+        await release(world, worker)
+        await reap_all(world, world.reap())
+        assert await world.rows("SELECT state, reason FROM runs") == [(RunState.FAILED, Reason.WORKER_LOST)]
+        assert await world.rows("SELECT COUNT(*) FROM dead_letters") == [(1,)]
+        assert await world.rows("SELECT COUNT(*) FROM notices") == [(1,)]
+
+    run_world(shard_dsn, body)
+
+
+def test_after_an_outage_an_expired_lease_counts_only_when_the_shard_has_answered_for_a_whole_one(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        await world.rows("UPDATE workers SET lease_until = 1")
+        reap = world.reap()
+        await reap_all(world, reap)
+        world.clock.advance(SETTINGS.lease_ms - 1)
+        await reap_all(world, reap)
+        assert (await world.states())[0][1] == RunState.RUNNING
+        await worker.lease.run_once(world.now_ms)
+        assert worker.lost == 0
+        await world.rows("UPDATE workers SET lease_until = 1")
+        world.clock.advance(1)
+        await reap_all(world, reap)
+        assert (await world.states())[0][1] == RunState.WAITING
+
+    run_world(shard_dsn, body)
+
+
+def test_a_condemned_worker_cannot_come_back_under_its_old_id(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        old_id = worker.lease.worker_id
+        await release(world, worker)
+        await worker.lease.run_once(world.now_ms)
+        assert worker.lost == 1
+        assert worker.lease.worker_id != old_id
+
+    run_world(shard_dsn, body)
+
+
+def test_a_lease_lost_and_regained_20_times_leaves_one_owner_and_nothing_of_the_old_ones(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 2, ahead_s=25)
+        for _ in range(20):
+            await release(world, worker)
+            await worker.lease.run_once(world.now_ms)
+            await reap_all(world, world.reap())
+        assert worker.lost == 20
+        assert await world.rows("SELECT COUNT(*) FROM workers") == [(1,)]
+        assert await world.rows("SELECT DISTINCT worker_id FROM leases") == [(worker.lease.worker_id,)]
+
+    run_world(shard_dsn, body)
+
+
+def test_partitions_are_shared_out_evenly_and_move_when_a_worker_leaves(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        workers = [await world.worker().join() for _ in range(3)]
+        for _ in range(3):
+            for worker in workers:
+                await worker.lease.run_once(world.now_ms)
+        assert sorted(len(worker.lease.partitions) for worker in workers) == [2, 3, 3]
+        await release(world, workers[0])
+        for worker in workers[1:] * 2:
+            await worker.lease.run_once(world.now_ms)
+        assert [len(worker.lease.partitions) for worker in workers[1:]] == [4, 4]
+
+    run_world(shard_dsn, body)
+
+
+def test_the_mark_passes_finished_runs_and_defers_open_ones_to_the_end_of_their_lease(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 2)
+        await worker.end(worker.runs()[0])
+        open_run = worker.runs()[0]
+        await world.rows(f"UPDATE marks SET mark_at = mark_at - {BEHIND_MS + 2 * STEP_MS}")
+        past_ms = open_run.key.scheduled_at_ms - BEHIND_MS - STEP_MS
+        await world.rows(f"UPDATE runs SET scheduled_at = {past_ms}")
+        await world.sweep().run_once(world.now_ms)
+        rows = await world.rows("SELECT job_id, due_at, reason FROM deferred")
+        assert rows == [(open_run.key.job_id, open_run.lease_until_ms, Reason.SWEPT)]
+        assert await world.rows(f"SELECT COUNT(*) FROM marks WHERE mark_at <= {past_ms}") == [(0,)]
+
+    run_world(shard_dsn, body)
