@@ -12,7 +12,7 @@ from engine.outbound.exchange import Failure
 from engine.outbound.resolver import Resolver
 from engine.outbound.target import Guard
 from engine.outbound.tls import TlsStream, tls_failure
-from engine.rules.target_text import Origin, is_address
+from engine.rules.target_text import Origin, Refusal, is_address
 
 CONNECT_MS = 5_000
 HANDSHAKE_MS = 10_000
@@ -56,7 +56,7 @@ class Opener:
         for address in addresses:
             refusal = self._guard.judge_address(origin, address)
             if refusal:
-                return Failure(OutcomeKind.TARGET_REFUSED, refusal.reason, refusal.detail)
+                return _refused(refusal)
         return addresses
 
     async def _open_address(
@@ -76,7 +76,7 @@ class Opener:
         # Judged again on the very address: whoever calls this, nothing is dialled that was not judged.
         refusal = self._guard.judge_address(origin, address)
         if refusal:
-            return Failure(OutcomeKind.TARGET_REFUSED, refusal.reason, refusal.detail)
+            return _refused(refusal)
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -113,3 +113,8 @@ class Opener:
 def _connect_failure(error: OSError) -> Failure:
     refused = error.errno == errno.ECONNREFUSED
     return Failure(OutcomeKind.CONNECT_FAILED, "connect_refused" if refused else "connect_failed", str(error))
+
+
+def _refused(refusal: Refusal) -> Failure:
+    """One reason for all: what exactly is refused would tell a tenant what our network looks like."""
+    return Failure(OutcomeKind.TARGET_REFUSED, "target_refused", refusal.detail)

@@ -6,7 +6,6 @@ it refuses whatever could be read in two ways: what a person, this parser and a 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import NamedTuple
 
@@ -41,11 +40,28 @@ class Target(NamedTuple):
     host_header: str
 
 
+# What a tenant is told, by class of reason; nothing in it depends on the network.
+REASONS = {
+    "url_malformed": "this is not a URL that every program reads in the same way",
+    "url_too_long": f"a URL has at most {URL_BYTES_MAX:,} bytes",
+    "scheme_refused": "a URL starts with http:// or https://, with exactly two slashes",
+    "credentials_refused": "a URL with a user name or password is not called; use a header",
+    "host_refused": "the host must be a public name, or an address in its canonical form",
+    "port_refused": "only port 443 is called with https and port 80 with http",
+    "address_refused": "only public addresses are called",
+}
+
+
 class Refusal(NamedTuple):
-    """Why a target is not called: ``reason`` a class the tenant may see, ``detail`` for the operator."""
+    """Why a target is not called: ``reason`` is a key of REASONS, ``detail`` is for the operator alone."""
 
     reason: str
     detail: str
+
+    @property
+    def for_tenant(self) -> str:
+        """The sentence a tenant is told."""
+        return REASONS[self.reason]
 
 
 def read_target(url: str) -> Target | Refusal:
@@ -82,49 +98,47 @@ def _read_parsed(url: str) -> Target | Refusal:
         parsed = ada_url.URL(url)
     except ValueError:
         return Refusal("url_malformed", "the URL cannot be parsed")
-    written = _written_host(url)
-    if "@" in written or parsed.username or parsed.password:
-        return Refusal("credentials_refused", "the URL contains a user name or password")
-    host = parsed.hostname
-    refusal = _refused_host(written, host)
+    if len(parsed.href) > URL_BYTES_MAX:
+        return Refusal("url_too_long", "the URL is too long once its characters are percent-encoded")
+    scheme, host = parsed.protocol[:-1], parsed.hostname
+    refusal = _refused_authority(_authority(url), host)
     if refusal:
         return refusal
-    scheme = parsed.protocol[:-1]
     origin = Origin(scheme, host.strip("[]").removesuffix("."), int(parsed.port or DEFAULT_PORTS[scheme]))
+    if origin.port == 0:
+        return Refusal("port_refused", "there is no port 0")
     return Target(origin, parsed.pathname + parsed.search, parsed.host)
 
 
-def _written_host(url: str) -> str:
-    """The authority as written: between the slashes and the next / ? or #."""
+def _authority(url: str) -> str:
+    """The authority as it was written: between the slashes and the next / ? or #."""
     return re.split(r"[/?#]", url.split("//", 1)[1], maxsplit=1)[0]
 
 
-def _refused_host(written: str, host: str) -> Refusal | None:
+def _refused_authority(written: str, host: str) -> Refusal | None:
+    if "@" in written:
+        return Refusal("credentials_refused", "the URL contains a user name or password")
+    if "%" in written:
+        return Refusal("host_refused", "the host contains a percent escape")
     if host.startswith("["):
         return None
-    if not host or host == "." or ".." in host:
-        return Refusal("host_refused", "the URL has no usable host")
     name = host.removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return Refusal("host_refused", "localhost and its subdomains are refused")
     if _DOTTED_QUAD.fullmatch(name):
         return _refused_quad(written, name)
-    if len(name) > 253 or any(len(label) > 63 for label in name.split(".")):
-        return Refusal("host_refused", "the host's name is too long")
-    return None
+    return _refused_name(name)
 
 
 def _refused_quad(written: str, quad: str) -> Refusal | None:
-    """The parser turned octal, hex, dword, short, escaped and full-width spellings into a quad; only a quad passes."""
+    """The parser turned octal, hex, dword, short and full-width spellings into a quad; only a quad passes."""
     if re.fullmatch(rf"{re.escape(quad)}(:[0-9]*)?", written):
         return None
     return Refusal("host_refused", "an IPv4 host must be written as four plain decimal numbers")
 
 
-def canonical_address(text: str) -> str | None:
-    """An address in its one canonical spelling, or None where the text is no address or has a zone."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return None if "%" in text else str(address)
+def _refused_name(name: str) -> Refusal | None:
+    labels = name.split(".")
+    if len(name) > 253 or not all(0 < len(label) <= 63 for label in labels):
+        return Refusal("host_refused", "the host is not a name: it or one of its labels is empty or too long")
+    if labels[-1] == "localhost":
+        return Refusal("host_refused", "localhost and its subdomains are refused")
+    return None
