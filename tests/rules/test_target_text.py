@@ -61,7 +61,7 @@ REFUSED = {
         |http://[fe80::1%eth0]/ |http://example.com:99999/ |http://example.com:-1/ |http://example.com:8o/
         |http://example.com:80:80/ |http://ex|ample.com/ |http://<example>.com/ |http://exam^ple.com/ |http://[1.2.3.4]/
         |http://256.1.1.1/ |http://1.2.3.4.5/ |http://1.2.3.256/ |http://999999999999/ |http://0x100000000/
-        |http://[::ffff:1.2.3.256]/ |http://[:::1]/ |http://[1:2:3:4:5:6:7:8:9]/ |http://xn--/ |http://1.2.3.0x/x.08/
+        |http://[::ffff:1.2.3.256]/ |http://[:::1]/ |http://[1:2:3:4:5:6:7:8:9]/ |http://1.2.3.0x/x.08/
         |http://[]/ |http://[v1.x]/ |http://foo.0xg.1/ |http://example.com:１２/ |http://a.b.c.09/""",
     "port_refused": "|http://example.com:0/ |https://8.8.8.8:0/ |http://[2606:4700::1111]:00/",
 }
@@ -87,7 +87,7 @@ def test_a_url_that_reads_in_one_way_is_read(url):
     assert read_target(url) == Target(*ACCEPTED[url])
 
 
-@pytest.mark.parametrize(("reason", "url"), refused_cases())
+@pytest.mark.parametrize(("reason", "url"), list(refused_cases()))
 def test_p9_a_url_that_reads_in_two_ways_is_refused(reason, url):
     judged = read_target(url)
     assert isinstance(judged, Refusal), judged
