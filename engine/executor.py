@@ -12,7 +12,7 @@ from engine.events import Events
 from engine.health import Board
 from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome
-from engine.outbound.resolver import SystemResolver
+from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import Guard
 from engine.service import RunOnce, Service
 from engine.stages.claim import Claim
@@ -65,7 +65,7 @@ class Executor:
         self._shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
         self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
-        self._client = HttpClient(asyncio.get_running_loop(), clock, guard, SystemResolver())
+        self._client = HttpClient(asyncio.get_running_loop(), clock, guard, CachingResolver(DnsResolver(), clock))
         self._tenants = TenantView(self._shards[0], clock)
         self._leases: list[Lease] = []
         self._settles = [Settle(shard, self._held, clock, events) for shard in self._shards]

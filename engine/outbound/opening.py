@@ -36,7 +36,7 @@ class Opener:
         addresses = await self.addresses(origin)
         if isinstance(addresses, Failure):
             return addresses
-        failure = Failure(OutcomeKind.DNS_FAILED, "dns_failed", "the name has no address")
+        failure = Failure(OutcomeKind.CONNECT_FAILED, "connect_failed")
         for i in range(len(addresses)):
             address = addresses[(turn + i) % len(addresses)]
             opened = await self._open_address(origin, address, session)
@@ -47,12 +47,13 @@ class Opener:
 
     async def addresses(self, origin: Origin) -> tuple[str, ...] | Failure:
         """Every address of an origin; if one of them is refused, all are."""
-        addresses: tuple[str, ...] = (origin.host,)
-        if not is_address(origin.host):
-            try:
-                addresses = (await self._resolver.resolve(origin.host)).addresses
-            except OSError as error:
-                return Failure(OutcomeKind.DNS_FAILED, "dns_failed", str(error))
+        if is_address(origin.host):
+            addresses: tuple[str, ...] = (origin.host,)
+        else:
+            answer = await self._resolver.resolve(origin.host)
+            if not answer.addresses:
+                return Failure(OutcomeKind.DNS_FAILED, "dns_failed", answer.problem or "the name has no address")
+            addresses = answer.addresses
         for address in addresses:
             refusal = self._guard.judge_address(origin, address)
             if refusal:
