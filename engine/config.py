@@ -175,6 +175,10 @@ def _cores() -> int:
 
 _HOUR_MS = 3_600_000
 
+# What a new fleet has where nothing is said; an old one keeps what it was created with.
+NEW_FLEET_SHARDS = 2
+NEW_FLEET_PARTITIONS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -184,9 +188,11 @@ class Settings:
     data: Path = _setting(  # noqa: RUF009 - a field, like the others
         lambda: Path("data"), "local", _folder, "folder of everything that runs on this machine"
     )
-    shard_count: int = _setting(2, "local", _whole(1, 64), "MySQL servers to start on this machine", name="shards")
-    partition_count: int = _setting(
-        64, "fleet", _whole(1, 1024), "partitions of a new fleet, fixed for its life", name="partitions"
+    shard_count: int | None = _setting(
+        None, "local", _whole(1, 64), "MySQL servers of a new fleet on this machine, fixed for its life", name="shards"
+    )
+    partition_count: int | None = _setting(
+        None, "fleet", _whole(1, 1024), "partitions of a new fleet, fixed for its life", name="partitions"
     )
     executors: int = _setting(_cores, "engine", _whole(1, 256), "executor processes, one for each core")
     listen: str = _setting("127.0.0.1", "listen", _listen, "address to listen on")

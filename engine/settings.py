@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.config import FIELDS, PREFIX, Dsn, Field, Settings
+from engine.config import FIELDS, NEW_FLEET_PARTITIONS, NEW_FLEET_SHARDS, PREFIX, Dsn, Field, Settings
 from engine.errors import OperatorError
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -71,13 +71,14 @@ def find_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Found
         if known.group in args.setting_groups:
             _take(known, _given(known, args, environ, document, file_name), values, sources, problems)
     settings = Settings(**values)
-    problems += _contradictions(settings, sources)
+    problems += _contradictions(settings)
     return Found(None if problems else settings, sources, problems)
 
 
 def environment(settings: Settings) -> dict[str, str]:
     """The settings as variables, for a child process: its arguments show in ``ps``, its variables do not."""
-    return {known.variable: _text(getattr(settings, known.attribute)) for known in FIELDS}
+    given = {known.variable: getattr(settings, known.attribute) for known in FIELDS}
+    return {variable: _text(value) for variable, value in given.items() if value is not None}
 
 
 def shown(settings: Settings) -> dict[str, Any]:
@@ -86,7 +87,9 @@ def shown(settings: Settings) -> dict[str, Any]:
 
 
 def _help(known: Field) -> str:
-    return f"{known.help}, repeated" if known.many else f"{known.help} ({getattr(Settings(), known.attribute)})"
+    default = {"shards": NEW_FLEET_SHARDS, "partitions": NEW_FLEET_PARTITIONS}.get(known.name)
+    default = default or getattr(Settings(), known.attribute)
+    return f"{known.help}, repeated" if known.many else f"{known.help} ({default})"
 
 
 def _given(
@@ -159,8 +162,8 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _contradictions(settings: Settings, sources: Mapping[str, str]) -> list[str]:
-    """Settings that are right one by one and wrong together, each named by where it was given."""
+def _contradictions(settings: Settings) -> list[str]:
+    """Settings that are right one by one and wrong together."""
     problems = []
     if settings.lease_ms <= LEASE_HEARTBEATS_MIN * settings.heartbeat_ms:
         problems.append(
@@ -171,10 +174,10 @@ def _contradictions(settings: Settings, sources: Mapping[str, str]) -> list[str]
     problems += [
         f"shard: {address} is given twice" for address in sorted(set(addresses)) if addresses.count(address) > 1
     ]
-    shard_count = len(settings.shards) or settings.shard_count
-    if settings.shards and "shards" in sources and settings.shard_count != shard_count:
+    shard_count = len(settings.shards) or settings.shard_count or NEW_FLEET_SHARDS
+    if settings.shard_count not in (None, shard_count):
         problems.append(f"shards {settings.shard_count} contradicts the number of addresses given, {shard_count}")
-    if settings.partition_count < shard_count:
+    if (settings.partition_count or NEW_FLEET_PARTITIONS) < shard_count:
         problems.append(f"partitions {settings.partition_count} must not be fewer than the shards, {shard_count}")
     return problems
 
@@ -188,4 +191,4 @@ def _text(value: object) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value if isinstance(value, int) else str(value)
+    return value if value is None or isinstance(value, int) else str(value)

@@ -40,4 +40,4 @@ def _document(found: Found) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""`secondzero migrate`: brings the shards' databases to the schema of this release."""
+"""`secondzero migrate`: brings the shards' databases to the schema of this release and makes them one fleet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import orjson
 
 from engine.clock import SystemClock
 from engine.config import Dsn
+from engine.events import Events
 from engine.settings import SettingsError, load_settings, settings_arguments
+from engine.stages.days import Days
+from engine.store.fleet import create_fleet, refuse_other_fleet
 from engine.store.server_check import check_server
+from engine.store.shard import Shard
 from migrations.apply import apply
 
 
@@ -24,16 +28,17 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Applies the migrations that a shard lacks. Safe to run again, also after a kill half-way.",
         allow_abbrev=False,
     )
-    settings_arguments(parser, {"shards"})
+    settings_arguments(parser, {"shards", "fleet"})
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    dsns = load_settings(args).shards
+    settings = load_settings(args)
+    dsns = settings.shards
     if not dsns:
         raise SettingsError(["--shard: give the address of each shard, the first one first"])
-    applied = asyncio.run(migrate(dsns))
+    applied = asyncio.run(migrate(dsns, settings.partition_count))
     done = {str(dsn): names for dsn, names in zip(dsns, applied, strict=True)}
     if args.json:
         print(orjson.dumps({"applied": done}).decode())
@@ -42,9 +47,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def migrate(dsns: Sequence[Dsn]) -> list[list[str]]:
-    """Check every server before the first is changed, then migrate shard by shard. The files applied to each."""
+async def migrate(dsns: Sequence[Dsn], partition_count: int | None = None) -> list[list[str]]:
+    """Bring every shard to this release and make them one fleet with its first days. The files applied to each.
+
+    Every server and every old shard is checked before the first is changed.
+    """
     clock = SystemClock()
     for dsn in dsns:
         await check_server(replace(dsn, database=""), clock)
-    return [await apply(dsn, first=index == 0) for index, dsn in enumerate(dsns)]
+    await refuse_other_fleet(dsns, partition_count)
+    applied = [await apply(dsn, first=index == 0) for index, dsn in enumerate(dsns)]
+    shards = [Shard(dsn, index) for index, dsn in enumerate(dsns)]
+    try:
+        await create_fleet(shards, partition_count)
+        for shard in shards:
+            await Days(shard, Events()).run_once(clock.now_ms())
+    finally:
+        for shard in shards:
+            await shard.close()
+    return applied

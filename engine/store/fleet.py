@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from engine.config import NEW_FLEET_PARTITIONS, Dsn
 from engine.errors import OperatorError, StoreUnavailable
 from engine.events import Events
 from engine.rules.placement import shard_of
@@ -26,20 +28,25 @@ class FleetRow(NamedTuple):
     partition_count: int
 
 
-async def create_fleet(shards: Sequence[Shard], partition_count: int) -> bool:
+async def create_fleet(shards: Sequence[Shard], partition_count: int | None = None) -> bool:
     """Make these migrated shards a fleet; goes on where it stopped, and returns False if there was nothing to do.
 
     Raises OperatorError, before anything is written, where a shard belongs to another fleet, place, shard count or
-    partition count.
+    partition count. Where none is given, an old fleet keeps its own and a new one gets NEW_FLEET_PARTITIONS.
     """
     rows = [await read_fleet(shard) for shard in shards]
-    fleet_id = rows[0].fleet_id if rows[0] else uuid.uuid4().bytes
-    wanted = [FleetRow(fleet_id, shard.index, len(shards), partition_count) for shard in shards]
-    _compare(shards, rows, wanted)
+    wanted = _wanted(rows, partition_count)
+    _compare([shard.dsn for shard in shards], rows, wanted)
     missing = [shard for shard, row in zip(shards, rows, strict=True) if row is None]
     for shard in missing:
         await _create_on(shard, wanted[shard.index])
     return bool(missing)
+
+
+async def refuse_other_fleet(dsns: Sequence[Dsn], partition_count: int | None = None) -> None:
+    """The same refusals for databases that may not be migrated, or not even there: before any of them is touched."""
+    rows = [await _read_fleet_of(dsn) for dsn in dsns]
+    _compare(dsns, rows, _wanted(rows, partition_count))
 
 
 async def check_fleet(shards: Sequence[Shard]) -> FleetRow:
@@ -50,7 +57,7 @@ async def check_fleet(shards: Sequence[Shard]) -> FleetRow:
             raise OperatorError(f"{shard.dsn}: no fleet was created here; run: secondzero migrate --shard …")
     first = rows[0]
     assert first is not None  # noqa: S101 - checked above
-    _compare(shards, rows, [first._replace(shard_index=shard.index, shard_count=len(shards)) for shard in shards])
+    _compare([shard.dsn for shard in shards], rows, _wanted(rows, None))
     return first
 
 
@@ -58,6 +65,23 @@ async def read_fleet(shard: Shard) -> FleetRow | None:
     """The shard's fleet row; None before creation."""
     rows = (await shard.execute("fleet")).rows
     return FleetRow(*rows[0]) if rows else None
+
+
+async def _read_fleet_of(dsn: Dsn) -> FleetRow | None:
+    server = Shard(replace(dsn, database=""), 0)
+    shard = Shard(dsn, 0)
+    try:
+        there = (await server.execute("fleet_table_exists", {"database": dsn.database})).rows[0][0]
+        return await read_fleet(shard) if there else None
+    finally:
+        await server.close()
+        await shard.close()
+
+
+def _wanted(rows: Sequence[FleetRow | None], partition_count: int | None) -> list[FleetRow]:
+    first = rows[0] or FleetRow(uuid.uuid4().bytes, 0, len(rows), NEW_FLEET_PARTITIONS)
+    count = partition_count or first.partition_count
+    return [FleetRow(first.fleet_id, index, len(rows), count) for index in range(len(rows))]
 
 
 async def placed_partitions(shard: Shard, events: Events) -> list[int]:
@@ -88,14 +112,14 @@ async def _insert(shard: Shard, connection: Connection, name: str, rows: Sequenc
         await connection.execute_rows(name, rows, bytes_max=shard.packet_bytes_max)
 
 
-def _compare(shards: Sequence[Shard], rows: Sequence[FleetRow | None], wanted: Sequence[FleetRow]) -> None:
+def _compare(dsns: Sequence[Dsn], rows: Sequence[FleetRow | None], wanted: Sequence[FleetRow]) -> None:
     if rows[0] is None and any(rows):
         # A fleet is created from the first shard on, so this one was not the first, or its data is lost.
-        raise OperatorError(f"{shards[0].dsn}: empty, but another shard holds a fleet; give the shards in their order")
-    for shard, found, asked in zip(shards, rows, wanted, strict=True):
+        raise OperatorError(f"{dsns[0]}: empty, but another shard holds a fleet; give the shards in their order")
+    for dsn, found, asked in zip(dsns, rows, wanted, strict=True):
         problem = _difference(found, asked) if found else None
         if problem:
-            raise OperatorError(f"{shard.dsn}: {problem}")
+            raise OperatorError(f"{dsn}: {problem}")
 
 
 def _difference(found: FleetRow, asked: FleetRow) -> str | None:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from engine.errors import OperatorError
 from engine.store.connection import Connection
-from engine.store.fleet import check_fleet, create_fleet
+from engine.store.fleet import check_fleet, create_fleet, refuse_other_fleet
 from engine.store.shard import Shard
 from tests.support.mysql import query
 
@@ -26,7 +27,7 @@ def with_shards(dsns, act: Callable[[list[Shard]], Awaitable[object]]) -> object
     return asyncio.run(main())
 
 
-def created(dsns, partitions: int = PARTITIONS) -> object:
+def created(dsns, partitions: int | None = PARTITIONS) -> object:
     return with_shards(dsns, lambda shards: create_fleet(shards, partitions))
 
 
@@ -78,7 +79,22 @@ def test_another_shard_or_partition_count_and_another_order_are_refused_and_noth
             with pytest.raises(OperatorError, match=problem) as caught:
                 created(dsns, partitions)
             assert "\n" not in str(caught.value)
+            with pytest.raises(OperatorError, match=problem):
+                asyncio.run(refuse_other_fleet(dsns, partitions))
         assert rows(third, "SELECT COUNT(*) FROM fleet") == [(0,)]
+
+
+def test_an_old_fleet_keeps_its_partition_count_where_none_is_given(two_shards):
+    created(two_shards)
+    assert created(two_shards, None) is False
+
+
+def test_databases_that_are_not_there_yet_may_become_a_fleet(two_shards):
+    new = [replace(dsn, database=f"new_{number}") for number, dsn in enumerate(two_shards)]
+    asyncio.run(refuse_other_fleet(new, PARTITIONS))
+    created(two_shards)
+    with pytest.raises(OperatorError, match="give the shards in their order"):
+        asyncio.run(refuse_other_fleet([new[0], two_shards[1]]))
 
 
 def test_a_shard_of_another_fleet_is_refused(two_shards, schema_pool):

@@ -18,6 +18,9 @@ SELECT (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB'),
 -- name: fleet
 SELECT fleet_id, shard_index, shard_count, partition_count FROM fleet WHERE id = 1
 
+-- name: fleet_table_exists
+SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = :database AND table_name = 'fleet'
+
 -- name: create_fleet
 INSERT INTO fleet (id, fleet_id, shard_index, shard_count, partition_count)
 VALUES (1, :fleet_id, :shard_index, :shard_count, :partition_count)
