@@ -123,10 +123,10 @@ class MysqlServer:
                     f"waiting for MySQL in {self.home}: {(now_ms - started_ms) // 1000} s ({_last_line(self.log)})"
                 )
 
-    def stop(self) -> None:
-        """End it in order, and within STOP_S_MAX by force; InnoDB recovers from that."""
+    def stop(self, seconds_max: float = STOP_S_MAX) -> None:
+        """End it in order, or by force after that time; InnoDB recovers from force."""
         if self._process:
-            end_child(self._process, STOP_S_MAX)
+            end_child(self._process, seconds_max)
         self._let_go()
 
     def dsn(self, database: str) -> Dsn:
