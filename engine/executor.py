@@ -11,21 +11,21 @@ from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.health import Board
 from engine.outbound.client import HttpClient
-from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import Guard
 from engine.service import RunOnce, Service
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
-from engine.stages.held import HeldRun, HeldRuns
+from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.plan import Plan
 from engine.stages.settle import GATHER_MS, Settle
 from engine.stages.signals import Signals
+from engine.stages.tenancy import Tenancy
 from engine.stages.versions import Versions
 from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
-from engine.store.tenants import TenantView
+from engine.store.tenants import Tenants
 
 # Runs held in memory by one executor: about 1.5 KB each.
 HELD_MAX = 250_000
@@ -66,14 +66,14 @@ class Executor:
         self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, CachingResolver(DnsResolver(), clock))
-        self._tenants = TenantView(self._shards[0], clock)
+        self._tenancy = Tenancy(Tenants(self._shards[0], clock))
         self._leases: list[Lease] = []
         self._settles = [Settle(shard, self._held, clock, events) for shard in self._shards]
         self._fire = Fire(
-            self._held, self._leases, self._client, self._tenants.signing_keys, self._settled, self._given_back, clock, events
+            self._held, self._leases, self._client, self._tenancy.known, self._settles, clock, events
         )
         versions = Versions(guard)
-        self._serve("tenants", self._tenants.run_once, TENANTS_INTERVAL_MS)
+        self._tenancy.wake = self._serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
         for shard, beat_shard, settle in zip(self._shards, self._beat_shards, self._settles, strict=True):
             await self._start_shard(shard, beat_shard, settle, versions)
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
@@ -98,12 +98,6 @@ class Executor:
         service.start()
         self._services.append(service)
         return service
-
-    def _settled(self, run: HeldRun, outcome: Outcome) -> None:
-        self._settles[run.shard_index].settled(run, outcome)
-
-    def _given_back(self, run: HeldRun) -> None:
-        self._settles[run.shard_index].given_back(run)
 
     def _lost(self, shard_index: int) -> None:
         """The lease of a shard is lost: nothing that was claimed there under the old id is fired any more."""
@@ -138,7 +132,7 @@ class Executor:
         for run in self._held.unfired():
             if run.due_ms > soon_ms:
                 self._fire.abandon(run)
-                self._given_back(run)
+                self._settles[run.shard_index].given_back(run)
         while len(self._held):
             await asyncio.sleep(0.02)
         await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "health")

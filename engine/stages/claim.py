@@ -60,6 +60,7 @@ class Take(NamedTuple):
 
     claimed: list[HeldRun]
     overlapping: list[HeldRun]
+    new_active: list[Row]
     waits: list[Waiting]
     skipped: list[Waiting]
     cancelled: list[Waiting]
@@ -113,7 +114,7 @@ class Claim:
 
     async def _claim(self, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int) -> int:
         """Returns how many runs were claimed or otherwise dealt with."""
-        take = Take([], [], [], [], [], [])
+        take = Take([], [], [], [], [], [], [])
 
         async def transaction() -> None:
             nonlocal take
@@ -127,7 +128,7 @@ class Claim:
             self._unknown = take.claimed + take.overlapping
             raise
         self._hold(take.claimed + take.overlapping)
-        return sum(len(part) for part in take)
+        return sum(len(part) for part in take) - len(take.new_active)
 
     async def _sort_out(
         self, connection: Connection, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int
@@ -135,7 +136,7 @@ class Claim:
         partitions = sorted({key.partition_id for key in candidates})
         placed = {row[0] for row in (await connection.execute("share_placement", {"partitions": partitions})).rows}
         keys = [key for key in candidates if key.partition_id in placed]
-        take = Take([], [], [], [], [], [])
+        take = Take([], [], [], [], [], [], [])
         if not keys:
             return take
         rows = await self._lock(connection, keys, due_at_ms)
@@ -187,6 +188,8 @@ class Claim:
             holder = active.get(run.job_key)
             if holder is None or holder == run.scheduled_at_ms:
                 active[run.job_key] = run.scheduled_at_ms
+                if holder is None:
+                    take.new_active.append((*run.job_key, run.scheduled_at_ms))
                 take.overlapping.append(self._held_run(run, call, now_ms, overlap=True))
             elif call.definition.overlap == Overlap.WAIT and not waiters[run.job_key] - {run.scheduled_at_ms}:
                 waiters[run.job_key].add(run.scheduled_at_ms)
@@ -229,9 +232,8 @@ class Claim:
         gone = sorted(run.key for run in (*take.skipped, *take.cancelled, *take.closed))
         if gone:
             await connection.execute_rows("delete_deferred", gone, bytes_max=bytes_max)
-        new_active = sorted((run.key.partition_id, run.key.job_id, run.key.scheduled_at_ms) for run in take.overlapping)
-        if new_active:
-            await self._enter_active(connection, new_active)
+        if take.new_active:
+            await self._enter_active(connection, sorted(take.new_active))
 
     async def _enter_active(self, connection: Connection, rows: Sequence[Row]) -> None:
         """The key of ``active`` lets one run of a job through, whoever else claims at the same time."""

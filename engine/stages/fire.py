@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from engine.clock import Clock
 from engine.events import Events
-from engine.model import OutcomeKind, idempotency_key
+from engine.model import OutcomeKind, Reason, idempotency_key
 from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome, Request
 from engine.outbound.head import run_head
@@ -19,6 +20,7 @@ from engine.outbound.sign import signature
 from engine.rules.ready import ReadyQueue
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
+from engine.store.tenants import Tenant
 
 # Calls in flight at once: in one lane (tenant and origin), and in this executor.
 LANE_IN_FLIGHT_MAX = 256
@@ -33,9 +35,18 @@ SIGNED_LATE_MS = 60_000
 # The wheel is looked at no less often than this, so that a clock that was slewed is noticed.
 IDLE_TICK_MS = 1_000
 
-Settled = Callable[[HeldRun, Outcome], None]
-GivenBack = Callable[[HeldRun], None]
-Keys = Callable[[int], Sequence[bytes]]
+# A tenant that the first shard has not told us of yet is asked for again after this.
+UNKNOWN_TENANT_MS = 50
+
+
+class Ends(Protocol):
+    """Where runs go that need no more firing: the stage that settles their shard."""
+
+    def settled(self, run: HeldRun, outcome: Outcome) -> None: ...
+
+    def skipped(self, run: HeldRun, reason: Reason) -> None: ...
+
+    def given_back(self, run: HeldRun) -> None: ...
 
 
 class Fire:
@@ -46,18 +57,16 @@ class Fire:
         held: HeldRuns,
         leases: Sequence[Lease],
         client: HttpClient,
-        signing_keys: Keys,
-        settled: Settled,
-        given_back: GivenBack,
+        tenant_of: Callable[[int], Tenant | None],
+        ends: Sequence[Ends],
         clock: Clock,
         events: Events,
     ) -> None:
         self._held = held
         self._leases = leases
         self._client = client
-        self._signing_keys = signing_keys
-        self._settled = settled
-        self._given_back = given_back
+        self._tenant_of = tenant_of
+        self._ends = ends
         self._clock = clock
         self._events = events
         self._ready: ReadyQueue[HeldRun] = ReadyQueue(LANE_IN_FLIGHT_MAX)
@@ -77,6 +86,8 @@ class Fire:
 
     def hold(self, runs: Sequence[HeldRun]) -> None:
         """Take over claimed runs and fire each at its moment."""
+        for tenant_id in {run.tenant_id for run in runs}:
+            self._tenant_of(tenant_id)  # so that it is known when the run is prepared
         self._held.add(runs)
         self._schedule(self._clock.now_ms())
 
@@ -109,34 +120,44 @@ class Fire:
         """First release: prepare. Second release: ready. Returns those that were prepared now."""
         prepared: list[HeldRun] = []
         for run in released:
-            if run.request is None and not self._prepare(run):
+            if run.request is None and not self._prepare(run, now_ms):
                 continue
             if run.due_ms <= now_ms:
                 self._ready.push(run, run.priority, run.tenant_id, run.request.origin)  # type: ignore[union-attr]
             else:
                 prepared.append(run)
-        self._held.await_due(prepared)
+                self._held.again(run, run.due_ms)
         return prepared
 
-    def _prepare(self, run: HeldRun) -> bool:
-        """Build and sign the request; a refused target settles at its second without a call."""
+    def _prepare(self, run: HeldRun, now_ms: int) -> bool:
+        """Build and sign the request; False for a run that ends without a call, or is looked at again."""
         call = run.call
         if call.target is None:
-            if run.due_ms > self._clock.now_ms():
-                self._held.await_due([run])
-            else:
-                detail = call.refusal.detail if call.refusal else "no target"
-                self._settled(run, _without_call(OutcomeKind.TARGET_REFUSED, self._clock.now_ms(), detail))
+            self._refuse(run, now_ms)
             return False
-        run.request = Request(
-            run.tenant_id, call.target.origin, call.method, self._head(run, run.due_ms), call.body, call.timeout_ms
-        )
+        tenant = self._tenant_of(run.tenant_id)
+        if tenant is None:
+            self._held.again(run, now_ms + UNKNOWN_TENANT_MS)
+            return False
+        if tenant.disabled:
+            self._ends[run.shard_index].skipped(run, Reason.TENANT_DISABLED)
+            return False
+        head = self._head(run, tenant, run.due_ms)
+        run.request = Request(run.tenant_id, call.target.origin, call.method, head, call.body, call.timeout_ms)
         return True
 
-    def _head(self, run: HeldRun, signed_at_ms: int) -> bytes:
+    def _refuse(self, run: HeldRun, now_ms: int) -> None:
+        """A target that may not be called ends its run at its second, not before."""
+        if run.due_ms > now_ms:
+            self._held.again(run, run.due_ms)
+            return
+        detail = run.call.refusal.detail if run.call.refusal else "no target"
+        self._settled(run, _without_call(OutcomeKind.TARGET_REFUSED, now_ms, detail))
+
+    def _head(self, run: HeldRun, tenant: Tenant, signed_at_ms: int) -> bytes:
         key = idempotency_key(run.key.job_id, run.key.scheduled_at_ms).encode()
         timestamp_s = signed_at_ms // 1000
-        signed = signature(self._signing_keys(run.tenant_id), key, timestamp_s, run.call.body)
+        signed = signature(tenant.signing_keys, key, timestamp_s, run.call.body)
         return run_head(run.call.fixed_head, key, run.key.scheduled_at_ms, run.attempt, timestamp_s, signed)
 
     def _warm(self, prepared: Sequence[HeldRun]) -> None:
@@ -166,13 +187,18 @@ class Fire:
         lease = self._leases[run.shard_index]
         if not lease.trusted() or run.worker_id != lease.worker_id or not _outlasts(run, now_ms):
             self._ready.done(run.tenant_id, request.origin)
-            self._given_back(run)
+            self._ends[run.shard_index].given_back(run)
             return
         if now_ms > run.due_ms + SIGNED_LATE_MS:
-            request.head = self._head(run, now_ms)
+            self._sign_again(run, request, now_ms)
         run.in_flight = True
         self._in_flight += 1
         self._client.send(request, self._on_done, run)
+
+    def _sign_again(self, run: HeldRun, request: Request, now_ms: int) -> None:
+        tenant = self._tenant_of(run.tenant_id)
+        if tenant is not None:
+            request.head = self._head(run, tenant, now_ms)
 
     def _on_done(self, run: HeldRun, outcome: Outcome) -> None:
         self._ended(run)
@@ -183,6 +209,9 @@ class Fire:
         run.in_flight = False
         self._in_flight -= 1
         self._ready.done(run.tenant_id, run.request.origin)  # type: ignore[union-attr]
+
+    def _settled(self, run: HeldRun, outcome: Outcome) -> None:
+        self._ends[run.shard_index].settled(run, outcome)
 
     def _schedule(self, now_ms: int) -> None:
         """One timer for the whole wheel, at its next moment."""

@@ -9,8 +9,10 @@ from engine.model import RunKey
 from engine.outbound.exchange import Request
 from engine.stages.versions import CallPlan
 
-# Heads are built and connections opened this long before the second.
+# Heads are built and connections opened from this long before the second on, each run at its own moment of the first
+# PREPARE_SPREAD_MS, so that preparing a burst never holds up the seconds before it.
 PREPARE_MS = 3_000
+PREPARE_SPREAD_MS = 2_000
 
 
 class HeldRun:
@@ -82,7 +84,7 @@ class HeldRuns:
     """A bounded set of held runs and the wheel that releases them, first to be prepared, then to be fired."""
 
     def __init__(self, now_ms: int, runs_max: int) -> None:
-        self._wheel = Wheel(now_ms)
+        self._wheel: Wheel[HeldRun] = Wheel(now_ms)
         self._runs: dict[tuple[RunKey, int], HeldRun] = {}
         self._runs_max = runs_max
 
@@ -94,17 +96,15 @@ class HeldRuns:
         return max(0, self._runs_max - len(self._runs))
 
     def add(self, runs: Sequence[HeldRun]) -> None:
-        """Hold these; each comes out of ``advance`` PREPARE_MS before it is due, or at once if that is past."""
-        handles = self._wheel.add_many([run.due_ms - PREPARE_MS for run in runs], runs)
+        """Hold these; each comes out of ``advance`` to be prepared, or at once if the moment for that is past."""
+        handles = self._wheel.add_many([_prepare_at_ms(run) for run in runs], list(runs))
         for run, handle in zip(runs, handles, strict=True):
             run.handle = handle
             self._runs[run.identity] = run
 
-    def await_due(self, runs: Sequence[HeldRun]) -> None:
-        """Prepared runs go back into the wheel, to come out when they are due."""
-        handles = self._wheel.add_many([run.due_ms for run in runs], runs)
-        for run, handle in zip(runs, handles, strict=True):
-            run.handle = handle
+    def again(self, run: HeldRun, at_ms: int) -> None:
+        """It comes out of ``advance`` once more, at this moment."""
+        run.handle = self._wheel.add(at_ms, run)
 
     def advance(self, now_ms: int) -> list[HeldRun]:
         """Runs whose moment has come, in its order."""
@@ -125,3 +125,8 @@ class HeldRuns:
     def unfired(self) -> Iterable[HeldRun]:
         """Held runs whose call has not begun."""
         return [run for run in self._runs.values() if not run.in_flight]
+
+
+def _prepare_at_ms(run: HeldRun) -> int:
+    """The low bits of a job id are random, so they spread a burst evenly."""
+    return run.due_ms - PREPARE_MS + run.key.job_id % PREPARE_SPREAD_MS

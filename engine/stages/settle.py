@@ -45,19 +45,24 @@ class Settlement(NamedTuple):
         """A row of ``settle_runs``."""
         outcome = self.outcome
         finished = self.verdict.state != RunState.WAITING
-        fired = self.verdict.reason != Reason.GIVEN_BACK
+        called = self.called
         return (
             *self.run.key,
             self.run.attempt,
             self.verdict.state,
             self.tries,
             self.verdict.reason,
-            outcome.kind if fired else None,
+            outcome.kind if called else None,
             outcome.status,
-            outcome.started_ms if fired else None,
+            outcome.started_ms if called else None,
             outcome.finished_ms if finished else None,
             0,
         )
+
+    @property
+    def called(self) -> bool:
+        """Whether there was a call, or at least the attempt at one."""
+        return self.verdict.reason != Reason.GIVEN_BACK and self.verdict.state != RunState.SKIPPED
 
     @property
     def plain(self) -> bool:
@@ -102,12 +107,16 @@ class Settle:
         )
         self._waiting.append(Settlement(run, outcome, verdict, tries))
 
+    def skipped(self, run: HeldRun, reason: Reason) -> None:
+        """A claimed run that must not be fired, with the reason on record."""
+        now_ms = self._clock.now_ms()
+        self._waiting.append(Settlement(run, no_call(now_ms), Verdict(RunState.SKIPPED, reason), run.tries))
+
     def given_back(self, run: HeldRun) -> None:
         """A claimed run that was not fired: due again at its own moment, and no try is counted."""
         now_ms = self._clock.now_ms()
-        outcome = Outcome(OutcomeKind.CANCELLED, None, None, b"", now_ms, now_ms, False, "given_back", "")
         verdict = Verdict(RunState.WAITING, Reason.GIVEN_BACK, max(run.due_ms, now_ms))
-        self._waiting.append(Settlement(run, outcome, verdict, run.tries))
+        self._waiting.append(Settlement(run, no_call(now_ms), verdict, run.tries))
 
     async def run_once(self, now_ms: int) -> bool:
         """Write one batch; True if there may be more."""
@@ -209,9 +218,13 @@ class Settle:
             )
 
 
+def no_call(now_ms: int) -> Outcome:
+    """The outcome of a run for which nothing was tried."""
+    return Outcome(OutcomeKind.CANCELLED, None, None, b"", now_ms, now_ms, False, "", "")
+
+
 def _failed_attempt(settlement: Settlement) -> bool:
-    """Attempts that fired and did not succeed."""
-    return settlement.verdict.state != RunState.SUCCEEDED and settlement.verdict.reason != Reason.GIVEN_BACK
+    return settlement.called and settlement.verdict.state != RunState.SUCCEEDED
 
 
 def _attempt_row(settlement: Settlement) -> tuple[object, ...]:

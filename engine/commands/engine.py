@@ -1,0 +1,46 @@
+"""`secondzero engine`: the supervisor, its executors and its keeper, against given shards."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.config import Settings
+from engine.node import Supervisor
+from engine.settings import SettingsError, load_settings, settings_arguments
+from engine.store.fleet import check_fleet
+from engine.store.server_check import check_server
+from engine.store.shard import Shard
+
+GROUPS = {"shards", "engine", "times", "targets", "log"}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    parser = subparsers.add_parser(
+        "engine",
+        help="run the engine of one host: an executor for each core, and a keeper",
+        description="Plans, fires and settles for the given shards until SIGTERM; SIGHUP restarts executors one by one.",
+        allow_abbrev=False,
+    )
+    settings_arguments(parser, GROUPS)
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = load_settings(args)
+    if not settings.shards:
+        raise SettingsError(["--shard: give the address of each shard, the first one first"])
+    asyncio.run(_check(settings))
+    return Supervisor(settings).run()
+
+
+async def _check(settings: Settings) -> None:
+    """Every server is one we can work with, and they are the shards of one fleet in their order."""
+    shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
+    for shard in shards:
+        await check_server(shard.dsn, SystemClock())
+    await check_fleet(shards)
+    for shard in shards:
+        await shard.close()

@@ -1,0 +1,33 @@
+"""Tenancy: what firing needs to know of a tenant (signing keys, whether it is disabled), asked for before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.store.tenants import Tenant, Tenants
+
+
+class Tenancy:
+    """Answers from memory; whoever is not known yet is asked for at once, in the background."""
+
+    def __init__(self, tenants: Tenants) -> None:
+        self.wake: Callable[[], None] = lambda: None
+        self._tenants = tenants
+        self._wanted: set[int] = set()
+
+    def known(self, tenant_id: int) -> Tenant | None:
+        """The tenant, or None while the first shard has not told us; ask again a moment later."""
+        tenant = self._tenants.tenants.known(tenant_id)
+        if tenant is None:
+            self._wanted.add(tenant_id)
+            self.wake()
+        return tenant
+
+    async def run_once(self, now_ms: int) -> bool:
+        """Learn of those wanted, else read again what is known."""
+        if self._wanted:
+            wanted, self._wanted = self._wanted, set()
+            await self._tenants.tenants.load(sorted(wanted))
+        else:
+            await self._tenants.reread()
+        return bool(self._wanted)

@@ -1,0 +1,145 @@
+"""Claiming on a real shard: through deferred alone, by the owner ahead, by anyone once late, one at a time if so asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.config import Dsn
+from engine.model import Cron, Overlap, Reason, RunAt, RunState
+from engine.stages.claim import LATE_MS, OVERLAP_WAIT_MS
+from engine.stages.held import PREPARE_MS
+from tests.support.world import Worker, World, run_world
+
+
+async def waiting(world: World, ahead_s: int) -> Worker:
+    """A worker that planned one run and gave it back; the run is due so far from now."""
+    await world.job("once", RunAt(world.second(ahead_s)))
+    worker = await world.worker().join()
+    await worker.plan_all()
+    worker.settle.given_back(worker.runs()[0])
+    await worker.settle.run_once(world.now_ms)
+    assert worker.runs() == []
+    return worker
+
+
+def test_the_owner_claims_ahead_by_the_time_it_needs_to_prepare_and_not_before(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await waiting(world, 10)
+        world.clock.wall_ms = world.second(10) - PREPARE_MS - 1
+        await worker.claim.run_once(world.now_ms)
+        assert worker.runs() == []
+        world.clock.advance(1)
+        await worker.claim.run_once(world.now_ms)
+        assert [run.attempt for run in worker.runs()] == [2]
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_what_its_owner_has_not_claimed_is_anybodys_once_late(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        await waiting(world, 1)
+        due_ms = world.second(1)
+        other = await world.worker().join()
+        assert other.lease.partitions == []
+        world.clock.wall_ms = due_ms + LATE_MS - 1
+        await other.claim.run_once(world.now_ms)
+        assert other.runs() == []
+        world.clock.advance(1)
+        await other.claim.run_once(world.now_ms)
+        assert len(other.runs()) == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_p3_of_four_claimers_at_once_one_holds_the_run(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        await waiting(world, 1)
+        world.clock.advance(10_000)
+        others = [await world.worker().join() for _ in range(4)]
+        await asyncio.gather(*(other.claim.run_once(world.now_ms) for other in others))
+        assert sum(len(other.runs()) for other in others) == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_a_deferred_row_of_a_finished_run_is_cleared_away(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await waiting(world, 1)
+        await world.rows(f"UPDATE runs SET state = {RunState.SUCCEEDED:d}")
+        world.clock.advance(2_000)
+        await worker.claim.run_once(world.now_ms)
+        assert worker.runs() == []
+        assert await world.rows("SELECT * FROM deferred") == []
+
+    run_world(shard_dsn, body)
+
+
+def test_a_waiting_run_whose_cancel_was_asked_for_ends_cancelled_and_is_never_held(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await waiting(world, 1)
+        await world.rows("UPDATE runs SET cancel_requested = 1")
+        world.clock.advance(2_000)
+        await worker.claim.run_once(world.now_ms)
+        assert worker.runs() == []
+        assert (await world.states())[0][1] == RunState.CANCELLED
+        assert await world.rows("SELECT * FROM deferred") == []
+
+    run_world(shard_dsn, body)
+
+
+async def overlapping(world: World, overlap: Overlap) -> Worker:
+    """A job due every second with its first run in flight and two more due."""
+    await world.job("each-second", Cron("* * * * * *"), overlap=overlap)
+    worker = await world.worker().join()
+    await worker.plan_all()
+    world.clock.wall_ms = world.second(1)
+    await worker.claim.run_once(world.now_ms)
+    assert len(worker.runs()) == 1
+    world.clock.advance(2_000)
+    await worker.claim.run_once(world.now_ms)
+    return worker
+
+
+def test_overlap_skip_records_the_runs_that_were_due_while_one_was_open(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await overlapping(world, Overlap.SKIP)
+        (run,) = worker.runs()
+        skipped = await world.rows(f"SELECT COUNT(*), MIN(reason) FROM runs WHERE state = {RunState.SKIPPED:d}")
+        assert skipped == [(2, Reason.OVERLAP)]
+        await worker.end(run)
+        assert await world.rows("SELECT * FROM active") == []
+        world.clock.advance(1_000)
+        await worker.claim.run_once(world.now_ms)
+        assert len(worker.runs()) == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_overlap_wait_defers_one_run_skips_the_rest_and_wakes_it_when_the_open_one_ends(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await overlapping(world, Overlap.WAIT)
+        (run,) = worker.runs()
+        waits = await world.rows(f"SELECT due_at FROM deferred WHERE reason = {Reason.OVERLAP:d}")
+        assert waits == [(world.now_ms + OVERLAP_WAIT_MS,)]
+        await worker.end(run)
+        await worker.claim.run_once(world.now_ms)
+        (waited,) = worker.runs()
+        assert waited.key.scheduled_at_ms == run.key.scheduled_at_ms + 1_000
+        counts = await world.rows(f"SELECT COUNT(*) FROM runs WHERE state = {RunState.SKIPPED:d}")
+        assert counts == [(1,)]
+
+    run_world(shard_dsn, body)
+
+
+def test_an_overlap_run_between_retries_is_open_and_keeps_its_job(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await overlapping(world, Overlap.SKIP)
+        await worker.end(worker.runs()[0], 500)
+        world.clock.advance(1_000)
+        await worker.claim.run_once(world.now_ms)
+        assert worker.runs() == []
+        world.clock.advance(4_000)
+        await worker.claim.run_once(world.now_ms)
+        assert [run.attempt for run in worker.runs()] == [2]
+
+    run_world(shard_dsn, body)
