@@ -37,6 +37,7 @@ import orjson
 import uvloop
 
 from engine.clock import wall_ms
+from engine.local.listener import BACKLOG, open_listener
 from engine.local.process import end_child, spawn
 from engine.local.record import Call
 
@@ -45,7 +46,6 @@ RECORDS_MAX = 2_000_000
 RECORDS_PAGE = 20_000
 BODY_BYTES_MAX = 64 << 20
 FILE_FLUSH_MS = 100
-BACKLOG = 4_096
 CONTROL_TIMEOUT_S = 10
 STOP_S_MAX = 5
 
@@ -64,7 +64,7 @@ class Receiver:
 
         The socket is listening before this returns: a request sent at once waits for the process, but is not refused.
         """
-        with socket.create_server(("127.0.0.1", port), backlog=BACKLOG) as listener, log.open("ab") as output:
+        with open_listener("127.0.0.1", port) as listener, log.open("ab") as output:
             arguments = ["--fd", str(listener.fileno()), *(["--record", str(record)] if record else [])]
             command = [sys.executable, "-m", "engine.local.receiver", *arguments]
             child = spawn(command, output, signal.SIGKILL, pass_fds=[listener.fileno()])
@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help="file to append to")
     args = parser.parse_args()
     file = args.record.open("ab") if args.record else None
-    uvloop.run(serve(socket.socket(fileno=args.fd), file))
+    uvloop.run(serve(open_listener(f"fd://{args.fd}", 0), file))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,215 @@
+"""`secondzero up`: MySQL shards, migrations, engine and API on this machine, until Ctrl-C.
+
+What is started is stopped in the reverse order: first the API, so that nothing new is accepted, then the engine, which
+drains, then MySQL. Whatever happens to this process, the kernel ends its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from engine.clock import SystemClock
+from engine.commands.migrate import migrate
+from engine.config import GROUPS, PREFIX, Settings
+from engine.errors import OperatorError
+from engine.local.apt import say_on_stderr as say
+from engine.local.folder import LocalService, announced, held, local_shard_count
+from engine.local.kept import Kept
+from engine.local.listener import free_port, open_listener, url_of
+from engine.local.mysqld import MysqlServer
+from engine.local.process import end_child, spawn
+from engine.settings import environment, load_settings, settings_arguments
+
+DATABASE = "secondzero"
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+READY_S_MAX = 60
+# The API answers what it has accepted; the engine's own bound is 30 s for its executors and 30 s for its keeper.
+API_STOP_S_MAX = 15
+ENGINE_STOP_S_MAX = 65
+LOOK_EVERY_S = 0.2
+POLL_S = 0.05
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM, wherever the start or the waiting was."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    parser = subparsers.add_parser(
+        "up",
+        help="run everything on this machine: MySQL shards, engine and API",
+        description="Starts everything on this machine and prints `ready http://…` once it serves. Ctrl-C drains and"
+        " stops it; run again on the same folder it goes on where it stopped.",
+        allow_abbrev=False,
+    )
+    settings_arguments(parser, GROUPS)
+    parser.add_argument("--demo", action="store_true", help="a tenant `demo`, and a thousand jobs for one second")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = load_settings(args)
+    if args.demo:
+        settings = replace(settings, allow_networks=tuple({*settings.allow_networks, *LOOPBACK}))
+    try:
+        with stopping_on_signals(), ExitStack() as started, held(settings.data):
+            service, kept = start_all(settings, started)
+            print(f"ready {service.api}", flush=True)
+            keep(kept)
+    except Stopped:
+        say("stopped")
+    except OSError as error:
+        raise OperatorError(f"{error.filename or settings.data}: {error.strerror or error}") from error
+    return 0
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM raises Stopped; while that is obeyed, further ones change nothing."""
+
+    def stop(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    yield
+
+
+def start_all(settings: Settings, started: ExitStack) -> tuple[LocalService, list[Kept]]:
+    """Start everything in order; returns where it is, and what is to be kept running."""
+    listener = started.enter_context(open_listener(settings.listen, settings.port))
+    service_url = url_of(settings.listen, listener.getsockname()[1])
+    servers = [] if settings.shards else start_servers(settings, started)
+    settings = replace(
+        settings,
+        shards=settings.shards or tuple(server.dsn(DATABASE) for server in servers),
+        shard_count=None,
+        metrics_port=settings.metrics_port or free_port(),
+    )
+    say("checking the databases")
+    asyncio.run(migrate(settings.shards, settings.partition_count))
+    service = LocalService(settings.shards, service_url, url_of("127.0.0.1", settings.metrics_port))
+    started.enter_context(announced(settings.data, service))
+    children = start_children(settings, service, listener, started)
+    return service, [*(keep_server(server) for server in servers), *(child.kept() for child in children)]
+
+
+def start_servers(settings: Settings, started: ExitStack) -> list[MysqlServer]:
+    """The MySQL of each shard; all of them start at the same time."""
+    count = local_shard_count(settings.data, settings.shard_count)
+    say(f"starting MySQL for {count} shards in {settings.data}")
+    servers = [MysqlServer(settings.data / f"mysql-{number + 1}") for number in range(count)]
+    for server in servers:
+        started.callback(server.stop)
+        server.launch()
+    for server in servers:
+        server.wait_ready()
+    return servers
+
+
+def keep_server(server: MysqlServer) -> Kept:
+    def start() -> None:
+        server.stop()  # lets go of the folder
+        server.launch()
+
+    return Kept(f"MySQL in {server.home}", start, server.exit_status, say)
+
+
+class Child:
+    """A command of ours that runs as a child, with its settings as variables."""
+
+    def __init__(self, name: str, settings: Settings, stop_s_max: int, pass_fds: Sequence[int] = ()) -> None:
+        self.name = name
+        self.log = settings.data / "log" / f"{name}.log"
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+        self._environment |= environment(settings)
+        self._stop_s_max = stop_s_max
+        self._pass_fds = pass_fds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "engine", self.name]
+        with self.log.open("ab") as log:
+            self._process = spawn(command, log, signal.SIGKILL, environment=self._environment, pass_fds=self._pass_fds)
+
+    def exit_status(self) -> int | None:
+        return self._process.poll() if self._process else None
+
+    def stop(self) -> None:
+        if self._process and self._process.poll() is None:
+            say(f"stopping the {self.name}")
+            end_child(self._process, self._stop_s_max)
+
+    def kept(self) -> Kept:
+        return Kept(f"the {self.name}", self.start, self.exit_status, say)
+
+
+def start_children(
+    settings: Settings, service: LocalService, listener: socket.socket, started: ExitStack
+) -> list[Child]:
+    """Engine and API; returns once both are ready."""
+    api_settings = replace(settings, listen=f"fd://{listener.fileno()}")
+    engine = Child("engine", settings, ENGINE_STOP_S_MAX)
+    api = Child("api", api_settings, API_STOP_S_MAX, [listener.fileno()])
+    for child in (engine, api):
+        say(f"starting the {child.name}")
+        started.callback(child.stop)
+        child.start()
+    started.callback(listener.close)  # the first thing to end: whoever connects then is refused at once
+    wait_ready(engine, service.engine)
+    wait_ready(api, service.api)
+    return [engine, api]
+
+
+def wait_ready(child: Child, url: str) -> None:
+    """Returns once the child says that it is ready; OperatorError if it ends, or is not ready in time."""
+    clock = SystemClock()
+    deadline_ms = clock.boot_ms() + READY_S_MAX * 1000
+    while (answer := readiness(url)) is not None:
+        if child.exit_status() is not None:
+            raise OperatorError(f"the {child.name} ended with status {child.exit_status()}: {last_line(child.log)}")
+        if clock.boot_ms() > deadline_ms:
+            raise OperatorError(f"the {child.name} was not ready within {READY_S_MAX} s: {answer} (see {child.log})")
+        time.sleep(POLL_S)
+
+
+def readiness(url: str) -> str | None:
+    """None if it is ready, else what it says."""
+    try:
+        urlopen(f"{url}/readyz", timeout=1).close()  # noqa: S310 - our own address
+    except HTTPError as error:
+        return error.read(1_000).decode(errors="replace")
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return f"{lines[-1] if lines else 'it said nothing'} (see {log})"
+
+
+def keep(kept: Sequence[Kept]) -> None:
+    """Until Stopped."""
+    clock = SystemClock()
+    while True:
+        for each in kept:
+            each.look(clock.boot_ms())
+        time.sleep(LOOK_EVERY_S)
