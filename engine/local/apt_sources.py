@@ -26,7 +26,8 @@ class Archive:
     options: str
 
     def lines(self) -> list[str]:
-        return [f"deb [{self.options}] {self.uri} {suite} {self.components}" for suite in self.suites]
+        uri = re.sub("^file:", "copy:", self.uri)  # apt would leave the packages of a file: archive in their place
+        return [f"deb [{self.options}] {uri} {suite} {self.components}" for suite in self.suites]
 
 
 @dataclass(frozen=True, slots=True)
