@@ -21,6 +21,7 @@ for _octet in range(256):
 
 cdef enum:
     EXCERPT_BYTES = 1024
+    HEAD_BYTES_MAX = 16384
     LENGTH_DIGITS_MAX = 9  # more than any length that can lie complete in one read
 
 # Fields that decide how an answer is read, or that somebody asks for.
@@ -129,6 +130,8 @@ def read_answer(bytes data not None, bint to_head):
     if at[1] != c"\n":
         return None
     at += 2
+    if <const char*> at - PyBytes_AS_STRING(data) > HEAD_BYTES_MAX:
+        return None
     if to_head or status == 204 or status == 304:
         length = 0
     if length < 0 or end - at != length:

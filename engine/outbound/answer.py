@@ -71,6 +71,10 @@ class AnswerReader:
         return Reading.CUT
 
     def on_headers_complete(self) -> None:
+        if self._done:
+            return
+        if self._parser.get_http_version() not in ("1.0", "1.1"):
+            raise ValueError("an answer in a version of HTTP that was not asked for")
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self._interim_heads += 1
@@ -106,7 +110,7 @@ class AnswerReader:
             return False
         except httptools.HttpParserError as error:
             self.stays_open = False
-            self.problem = str(error)
+            self.problem = str(error.__context__ or error)
             return self._done  # what follows a complete answer only costs the connection
         return True
 

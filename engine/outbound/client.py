@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -60,8 +59,9 @@ class HttpClient:
         self.opener = Opener(loop, guard, resolver, context or client_context())
         self._exchanges: dict[Hashable, Exchange] = {}
         self._pools: dict[tuple[int, Origin], Pool] = {}
+        self.sent_again = 0  # requests that met a closing connection
         self._connections = 0
-        self._short: deque[Pool] = deque()  # pools that found no room for a connection
+        self.short: dict[Pool, None] = {}  # pools that found no room for a connection, the first one first
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, request: Request, on_done: Done, token: Hashable) -> None:
@@ -86,6 +86,16 @@ class HttpClient:
     async def warm(self, tenant_id: int, origin: Origin, count: int) -> Failure | None:
         """Have up to ``count`` connections ready for a coming burst, at most 3 s before it; else what went wrong."""
         return await self._pool(tenant_id, origin).warm(min(count, self.limits.connections_per_origin))
+
+    @property
+    def connections(self) -> int:
+        """Connections open or being opened."""
+        return self._connections
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait for a request."""
+        return sum(len(pool.idle) for pool in self._pools.values())
 
     async def close(self) -> None:
         """Abort every request and close every connection."""
@@ -123,7 +133,7 @@ class HttpClient:
     def reserve(self, pool: Pool) -> bool:
         """Room for one more connection, made by closing an idle one if need be; else the pool is told of the next."""
         if self._connections >= self.limits.connections and not self._close_one_idle():
-            self._short.append(pool)
+            self.short[pool] = None
             return False
         self._connections += 1
         return True
@@ -131,8 +141,10 @@ class HttpClient:
     def unreserve(self) -> None:
         """A connection is gone."""
         self._connections -= 1
-        if self._short:
-            self._short.popleft().grow()
+        while self.short and self._connections < self.limits.connections:
+            pool = next(iter(self.short))
+            del self.short[pool]
+            pool.grow()
 
     def drop(self, pool: Pool) -> None:
         """Forget an empty pool."""

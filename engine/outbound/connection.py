@@ -146,8 +146,9 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
-            # The peer is gone, but it may have answered before: the reader finds out, and never reuses what is unsent.
+            # The peer is gone, but may have answered before: the reader finds out. What is unsent forbids a reuse.
             self._unsent = data
+            self._client.loop.call_soon(self._readable)
             return
         self._sent_bytes += sent
         if sent < len(data):
@@ -162,38 +163,41 @@ class Connection:
         self._write(data)
 
     def _readable(self) -> None:
-        try:
-            data = self._recv(READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self._broken(str(error), fin=False)
-            return
-        if data:
-            self._received(data)
-        else:
-            self._ended()
+        # Read until an answer is whole or nothing is left: the loop tells of an error but once, and it may have come
+        # together with bytes.
+        more = self._fd >= 0
+        while more:
+            try:
+                data = self._recv(READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._broken(str(error), fin=False)
+                return
+            more = self._received(data) if data else self._ended()
 
-    def _received(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> bool:
+        """Read an answer; whether more of it is to come."""
         exchange = self.exchange
         if exchange is None:
             self.close()  # bytes that nobody asked for: the next answer read here would not be one's own
-            return
+            return False
         to_head = exchange.request.method == "HEAD"
         if self._reader is None:
             answer = read_answer(data, to_head)
             if answer is not None:
                 self._answered(exchange, *answer)
-                return
+                return False
             self._reader = AnswerReader(to_head)
-        self._act_on(exchange, self._reader, self._reader.feed(data))
+        return self._act_on(exchange, self._reader, self._reader.feed(data))
 
-    def _act_on(self, exchange: Exchange, reader: AnswerReader, reading: Reading) -> None:
+    def _act_on(self, exchange: Exchange, reader: AnswerReader, reading: Reading) -> bool:
         if reading is Reading.DONE:
             self._answered(exchange, reader.status, reader.stays_open, reader.retry_after, reader.excerpt)
         elif reading is not Reading.MORE:
             self.close(reset=True)
             self._client.fail(exchange, _FAILED_READING[reading]._replace(detail=reader.problem))
+        return reading is Reading.MORE
 
     def _answered(
         self, exchange: Exchange, status: int, stays_open: bool, retry_after: bytes | None, excerpt: bytes
@@ -208,22 +212,20 @@ class Connection:
             self.close(reset=True)
         self._client.answer(exchange, status, retry_after, excerpt, now_ms)
 
-    def _ended(self) -> None:
+    def _ended(self) -> bool:
         if self.exchange is None or self._reader is None:
-            self._broken("closed without an answer", fin=True)
-        else:
-            self._act_on(self.exchange, self._reader, self._reader.finish())
+            return self._broken("closed without an answer", fin=True)
+        return self._act_on(self.exchange, self._reader, self._reader.finish())
 
-    def _broken(self, detail: str, fin: bool) -> None:
+    def _broken(self, detail: str, fin: bool) -> bool:
         exchange = self.exchange
         again = self.reused and self._reader is None and self._unprocessed(fin)
         self.close()
-        if exchange is None:
-            return
-        if again:
+        if exchange and again:
             self.pool.send_again(exchange)
-        else:
+        elif exchange:
             self._client.fail(exchange, Failure(OutcomeKind.CONNECTION_BROKEN, "connection_broken", detail))
+        return False
 
     def _unprocessed(self, fin: bool) -> bool:
         """Whether the peer cannot have processed anything of the request: see the head of this file."""
@@ -250,29 +252,30 @@ class TlsConnection(Connection):
         self._stream.ssl.write(data)
         self._write(self._outgoing.read())
 
-    def _received(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> bool:
         self._incoming.write(data)
-        plain, ended = b"", False
         try:
-            plain = self._decrypt(READ_BYTES)
-            ended = not plain
-            while self._incoming.pending and not ended:
-                more = self._decrypt(READ_BYTES)
-                ended = not more
-                plain += more
-        except ssl.SSLWantReadError:
-            pass
+            plain, ended = self._decrypt_all()
         except ssl.SSLError as error:
-            self._broken(str(error), fin=False)
-            return
+            return self._broken(str(error), fin=False)
         if self._outgoing.pending:
             self._answer_peer()
         if not self.reused:
             self.pool.keep_session(self._stream)
-        if plain:
-            Connection._received(self, plain)
-        if ended and self._fd >= 0:
-            self._ended()
+        more = Connection._received(self, plain) if plain else not ended
+        return self._ended() if ended and self._fd >= 0 else more
+
+    def _decrypt_all(self) -> tuple[bytes, bool]:
+        """What has come, and whether the peer has ended the stream."""
+        plain = b""
+        try:
+            while True:
+                piece = self._decrypt(READ_BYTES)
+                plain += piece
+                if not piece or not self._incoming.pending:
+                    return plain, not piece
+        except ssl.SSLWantReadError:
+            return plain, False
 
     def _answer_peer(self) -> None:
         """What TLS itself has to say: the reply to a key update."""

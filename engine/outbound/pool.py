@@ -55,6 +55,7 @@ class Pool:
 
     def send_again(self, exchange: Exchange) -> None:
         """Send before all others, on a connection that is fresh or has answered just now: idle ones may be as dead."""
+        self.client.sent_again += 1
         self._close_idle(self.idle)
         self.waiting.appendleft(exchange)
         self._expect(exchange)
@@ -65,6 +66,8 @@ class Pool:
             connection.close()
         elif self.waiting:
             connection.start(self.waiting.popleft(), now_ms)
+        elif self.client.short:
+            connection.close()  # others need its place
         else:
             self.idle.append(connection)
             connection.watch_idle(now_ms)
