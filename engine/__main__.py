@@ -10,7 +10,7 @@ from typing import NoReturn
 from engine.errors import CallerError, OperatorError, StoreUnavailable
 from engine.settings import SettingsError
 
-COMMANDS = ("migrate", "engine", "check", "cron")
+COMMANDS = ("up", "migrate", "engine", "check", "status", "cron")
 """Modules of engine.commands, in the order `--help` lists them. Each has `add_parser(subparsers)`, which sets
 `func`, and `run(args)`, which returns the exit status."""
 
@@ -20,7 +20,8 @@ EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit status: 0 done, 1 failed (one line on standard error), 2 wrong usage or
     settings (one line for each problem)."""
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = build_parser(words).parse_args(words)
     try:
         status = int(args.func(args))
         sys.stdout.flush()
@@ -52,10 +53,11 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EXIT_WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Knows the command that is asked for, or all of them: what the others need is not loaded for nothing."""
     parser = _Parser(prog="secondzero", description="At and cron as a service.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
         import_module(f"engine.commands.{name}").add_parser(subparsers)
     return parser
 

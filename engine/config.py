@@ -186,7 +186,7 @@ class Settings:
 
     shards: tuple[Dsn, ...] = _setting((), "shards", _dsn, "address of a MySQL shard", name="shard", many=True)
     data: Path = _setting(  # noqa: RUF009 - a field, like the others
-        lambda: Path("data"), "local", _folder, "folder of everything that runs on this machine"
+        lambda: Path("data"), "data", _folder, "folder of everything that runs on this machine"
     )
     shard_count: int | None = _setting(
         None, "local", _whole(1, 64), "MySQL servers of a new fleet on this machine, fixed for its life", name="shards"

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import orjson
 
-from engine.config import NEW_FLEET_SHARDS, Dsn
+from engine.config import NEW_FLEET_SHARDS, Dsn, Settings
 from engine.errors import OperatorError
 
 # struct flock of Linux on 64 bits: type, whence, start, length, pid.
@@ -88,6 +88,11 @@ def local_service(data: Path) -> LocalService:
         raise OperatorError(f"nothing runs in {data}: start it with `secondzero up --data {data}`, or give its --data")
     shards = tuple(Dsn.parse(text) for text in document["shards"])
     return LocalService(shards, document["api"], document["engine"])
+
+
+def shards_of(settings: Settings) -> tuple[Dsn, ...]:
+    """The shards a command is told of: the addresses given, or those of what runs in the data folder."""
+    return settings.shards or local_service(settings.data).shards
 
 
 def write_private(file: Path, content: bytes) -> None:

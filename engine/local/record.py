@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
-from math import ceil
 from typing import NamedTuple
+
+from engine.rules.lag import percentile
 
 
 class Call(NamedTuple):
@@ -91,16 +93,9 @@ def count_doubled(ordered: Iterable[Call]) -> int:
     return doubled
 
 
-def first_lags(ordered: Iterable[Call]) -> list[int]:
-    """Milliseconds from a run's scheduled time to its first arrival, ascending."""
+def first_lags(ordered: Iterable[Call]) -> Counter[int]:
+    """How many runs first arrived how many milliseconds after their scheduled time."""
     first: dict[str, int] = {}
     for call in ordered:
         first.setdefault(call.key, call.arrival_ms - call.scheduled_at_ms)
-    return sorted(first.values())
-
-
-def percentile(ascending: list[int], percent: int) -> int:
-    """By nearest rank: the smallest value that at least ``percent`` of them do not exceed; 0 if there are none."""
-    if not ascending:
-        return 0
-    return ascending[max(0, ceil(len(ascending) * percent / 100) - 1)]
+    return Counter(first.values())

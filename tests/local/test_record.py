@@ -1,6 +1,6 @@
 """The counting of a receiver's record."""
 
-from engine.local.record import Call, percentile, report, reports
+from engine.local.record import Call, report, reports
 
 SECOND_MS = 1_900_000_000_000
 
@@ -36,13 +36,6 @@ def test_a_run_is_as_late_as_its_first_arrival_whatever_the_order_of_the_record(
 
 def test_a_name_used_again_for_the_same_second_is_two_runs_not_a_double():
     assert report([call("a", 1, key="one"), call("a", 2, key="two")]).doubled == 0
-
-
-def test_percentiles_are_values_that_were_measured():
-    lags = list(range(1, 101))
-    assert [percentile(lags, p) for p in (1, 50, 99, 100)] == [1, 50, 99, 100]
-    assert percentile([], 99) == 0
-    assert percentile([4], 50) == 4
 
 
 def test_reports_are_split_by_group_also_where_nothing_came():

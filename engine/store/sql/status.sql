@@ -1,0 +1,38 @@
+-- What an operator looks at. Only reads, each bounded in time or by an index.
+
+-- name: status_workers
+-- Every worker this shard knows, with the partitions it holds here.
+SELECT w.worker_id, w.host, w.pid, w.started_at, w.heartbeat_at, w.lease_until, w.draining, COUNT(l.partition_id)
+FROM workers AS w LEFT JOIN leases AS l ON l.worker_id = w.worker_id
+GROUP BY w.worker_id
+
+-- name: status_lags
+-- Started runs of a short span by priority and milliseconds late: ranges of the primary key.
+SELECT priority, started_at - scheduled_at AS lag_ms, COUNT(*) FROM runs
+WHERE partition_id IN (:partitions) AND scheduled_at BETWEEN :from_at AND :to_at AND started_at IS NOT NULL
+GROUP BY priority, lag_ms
+
+-- name: status_in_flight
+-- Claimed runs whose second has come: between its call and its settlement, or held up.
+SELECT COUNT(*), MIN(scheduled_at) FROM runs
+WHERE partition_id IN (:partitions) AND scheduled_at BETWEEN :from_at AND :to_at AND state = 2
+
+-- name: status_waiting
+-- In order of deferred.due.
+SELECT COUNT(*), MIN(due_at) FROM deferred WHERE partition_id IN (:partitions) AND due_at <= :now_ms
+
+-- name: status_unplanned
+-- In order of jobs.due: times that have come without being planned.
+SELECT COUNT(*), MIN(next_run_at) FROM jobs WHERE partition_id IN (:partitions) AND next_run_at <= :now_ms
+
+-- name: status_planned
+-- Planned runs of the coming minutes by second.
+SELECT scheduled_at DIV 1000 * 1000 AS second_at, COUNT(*) FROM runs
+WHERE partition_id IN (:partitions) AND scheduled_at > :from_at AND scheduled_at <= :to_at AND state IN (1, 2)
+GROUP BY second_at
+
+-- name: status_coming
+-- Jobs whose next time, not yet planned, lies in the coming minutes.
+SELECT next_run_at, COUNT(*) FROM jobs
+WHERE partition_id IN (:partitions) AND next_run_at > :from_at AND next_run_at <= :to_at
+GROUP BY next_run_at

@@ -1,0 +1,100 @@
+"""What a fleet is doing now, read from its shards: workers, lag, backlog and the coming minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine.model import Priority
+from engine.store.shard import Shard
+
+# Lag is that of the runs of this last span; the runs of a second need a moment to be settled.
+LAG_SPAN_MS = 60_000
+# The mark follows the present by about a minute and a half: whatever is open below it waits in deferred.
+IN_FLIGHT_SPAN_MS = 120_000
+# A question of an operator may scan the runs of a large second.
+TIMEOUT_MS = 30_000
+
+
+@dataclass(slots=True)
+class WorkerStatus:
+    """One executor start, as far as any shard knows it. Ages and ends are by the shards' clocks."""
+
+    worker_id: int
+    host: str
+    pid: int
+    started_at_ms: int
+    heartbeat_age_ms: int
+    live: bool
+    draining: bool
+    partitions: int
+
+
+@dataclass(slots=True)
+class Status:
+    """The sum over all shards. ``lags``: runs by milliseconds late; ``coming``: runs by second, planned or next."""
+
+    at_ms: int = 0
+    partitions: int = 0
+    workers: dict[int, WorkerStatus] = field(default_factory=dict)
+    lags: dict[Priority, Counter[int]] = field(default_factory=dict)
+    unplanned: int = 0
+    waiting: int = 0
+    in_flight: int = 0
+    oldest_at_ms: int | None = None
+    coming: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def partitions_owned(self) -> int:
+        return sum(worker.partitions for worker in self.workers.values() if worker.live)
+
+
+async def read_status(shards: Sequence[Shard], ahead_ms: int) -> Status:
+    """Ask every shard, each for its own present and the ``ahead_ms`` after it."""
+    status = Status()
+    await asyncio.gather(*(_read_shard(shard, ahead_ms, status) for shard in shards))
+    return status
+
+
+async def _read_shard(shard: Shard, ahead_ms: int, status: Status) -> None:
+    now_ms = await shard.now_ms()
+    partitions = [row[0] for row in (await shard.execute("placed_partitions")).rows]
+    status.at_ms = max(status.at_ms, now_ms)
+    status.partitions += len(partitions)
+    await _read_workers(shard, now_ms, status)
+    await _read_lags(shard, partitions, now_ms, status)
+    await _read_backlog(shard, partitions, now_ms, status)
+    for name in ("status_planned", "status_coming"):
+        values = {"partitions": partitions, "from_at": now_ms, "to_at": now_ms + ahead_ms}
+        for second_ms, runs in (await shard.execute(name, values, TIMEOUT_MS)).rows:
+            status.coming[int(second_ms)] += runs
+
+
+async def _read_workers(shard: Shard, now_ms: int, status: Status) -> None:
+    for worker_id, host, pid, started_at, heartbeat_at, lease_until, draining, partitions in (
+        await shard.execute("status_workers")
+    ).rows:
+        age_ms, live = now_ms - heartbeat_at, lease_until > now_ms
+        known = status.workers.setdefault(
+            worker_id, WorkerStatus(worker_id, host, pid, started_at, age_ms, live, bool(draining), 0)
+        )
+        known.partitions += partitions
+        known.heartbeat_age_ms = max(known.heartbeat_age_ms, age_ms)
+        known.live &= live
+
+
+async def _read_lags(shard: Shard, partitions: list[int], now_ms: int, status: Status) -> None:
+    values = {"partitions": partitions, "from_at": now_ms - LAG_SPAN_MS, "to_at": now_ms}
+    for priority, lag_ms, runs in (await shard.execute("status_lags", values, TIMEOUT_MS)).rows:
+        status.lags.setdefault(Priority(priority), Counter())[int(lag_ms)] += runs
+
+
+async def _read_backlog(shard: Shard, partitions: list[int], now_ms: int, status: Status) -> None:
+    values = {"partitions": partitions, "now_ms": now_ms, "from_at": now_ms - IN_FLIGHT_SPAN_MS, "to_at": now_ms}
+    for what in ("unplanned", "waiting", "in_flight"):
+        count, oldest_at = (await shard.execute(f"status_{what}", values, TIMEOUT_MS)).rows[0]
+        setattr(status, what, getattr(status, what) + count)
+        if oldest_at is not None and (status.oldest_at_ms is None or oldest_at < status.oldest_at_ms):
+            status.oldest_at_ms = int(oldest_at)
