@@ -118,6 +118,8 @@ class Pool:
         failure = None
         while not failure and len(self.idle) + self._opening < count and self._reserve():
             failure = await self._open()
+            if failure:
+                self._shrink()
         return failure
 
     def _expect(self, exchange: Exchange) -> None:
@@ -142,24 +144,22 @@ class Pool:
         failure = await self._open()
         if failure:
             self._fail_waiting(failure)
-            self.grow()
-            self._drop_if_empty()
+            self._shrink()
 
     async def _open(self) -> Failure | None:
-        """Open the reserved connection."""
-        client = self.client
+        """Open the reserved connection; on a failure the caller says who pays for it, then gives the place back."""
+        client, opened = self.client, None
         self._turn += 1
-        connection = None
         try:
-            opened = await client.opener.open(self.key[1], client.sessions.find(self.key, client.now_ms()), self._turn)
-            if isinstance(opened, Failure):
-                return opened
-            connection = self._connect(*opened)
+            session = client.sessions.find(self.key, client.now_ms())
+            opened = await client.opener.open(self.key[1], session, self._turn)
         finally:
             self._opening -= 1
-            if connection is None:
-                self._shrink()
-        self.release(connection, client.now_ms())
+            if opened is None:
+                self._shrink()  # cancelled
+        if isinstance(opened, Failure):
+            return opened
+        self.release(self._connect(*opened), client.now_ms())
         return None
 
     def _connect(self, sock: socket.socket, stream: TlsStream | None, address: str) -> Connection:
