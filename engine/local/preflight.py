@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 PYTHON_MIN = (3, 11)
 COMPILE_S_MAX = 60
-PROGRAM = "#include <Python.h>\n#include <time.h>\nint answer(void) { return 0; }\n"
+PROGRAM = b"#include <time.h>\nint main(void) { return 0; }\n"
 
 
 def main() -> int:
@@ -52,21 +52,19 @@ def find_missing() -> Iterator[tuple[str, str | None]]:
 
 
 def _missing_for_compiling(version: str) -> Iterator[tuple[str, str | None]]:
-    include = sysconfig.get_paths()["include"]
-    headers = os.path.exists(os.path.join(include, "Python.h"))
-    compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
-    if not headers:
+    if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
         yield "Python's C headers", f"python{version}-dev"
+    compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
     if compiler is None:
         yield "a C compiler", "build-essential"
-    elif headers and not _compiles(compiler, include):
-        yield f"what {compiler} needs to compile (the C library's headers)", "build-essential"
+    elif not _compiles(compiler):
+        yield f"the C library's headers, without which {compiler} compiles nothing", "build-essential"
 
 
-def _compiles(compiler: str, include: str) -> bool:
-    """The proof: a compiler without the C library's headers is there, but of no use."""
-    command = [compiler, "-I", include, "-x", "c", "-c", "-", "-o", os.devnull]
-    done = subprocess.run(command, input=PROGRAM.encode(), capture_output=True, timeout=COMPILE_S_MAX)
+def _compiles(compiler: str) -> bool:
+    done = subprocess.run(
+        [compiler, "-x", "c", "-", "-o", os.devnull], input=PROGRAM, capture_output=True, timeout=COMPILE_S_MAX
+    )
     return done.returncode == 0
 
 
