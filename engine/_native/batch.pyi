@@ -11,7 +11,7 @@ about rows behind `JOIN (VALUES ROW(…), …) AS k (…)`, where MySQL infers t
 * Strings are utf8mb4; compared with a column of a table they follow that column's collation and use its index, also
   with an ascii column.
 * bytes are VARBINARY and compare byte by byte, also with a text column. A JSON column takes str only.
-* A column with a value of 16,384 characters (65,536 bytes) or more is MEDIUMTEXT (MEDIUMBLOB) and stays exact.
+* A column with a value longer than 512 characters or bytes is a TEXT or BLOB: slower to build, still exact.
 """
 
 from collections.abc import Sequence

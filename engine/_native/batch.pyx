@@ -16,6 +16,7 @@ from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.math cimport isfinite
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcpy, memmove, strlen
@@ -193,9 +194,10 @@ cdef int write_int(Text *text, object value) except -1:
     cdef int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow == 0:
         return write_digits(text, -<uint64_t>number if number < 0 else <uint64_t>number, number < 0)
-    if overflow < 0 or value > 0xFFFFFFFFFFFFFFFF:
-        raise ValueError(f"{place(text)}: the int does not fit into 64 bits")
-    return write_digits(text, PyLong_AsUnsignedLongLong(value), False)
+    try:
+        return write_digits(text, PyLong_AsUnsignedLongLong(value), False)
+    except OverflowError:
+        raise ValueError(f"{place(text)}: the int does not fit into 64 bits") from None
 
 
 cdef int write_digits(Text *text, uint64_t number, bint negative) except -1:
@@ -229,7 +231,7 @@ cdef int write_float(Text *text, double number) except -1:
     return 0
 
 
-cdef int write_str(Text *text, str value) except -1:
+cdef int write_str(Text *text, object value) except -1:
     cdef uint8_t *characters
     if PyUnicode_IS_ASCII(value):
         characters = <uint8_t *>PyUnicode_DATA(value)
@@ -237,7 +239,7 @@ cdef int write_str(Text *text, str value) except -1:
             return write_quoted(text, b"_utf8mb4'", characters, PyUnicode_GET_LENGTH(value), False)
         return write_quoted(text, b"_utf8mb4 X'", characters, PyUnicode_GET_LENGTH(value), True)
     try:
-        encoded = value.encode()
+        encoded = PyUnicode_AsUTF8String(value)
     except UnicodeEncodeError as error:
         raise ValueError(f"{place(text)}: a str must be Unicode: {error.reason} at {error.start}") from None
     return write_quoted(text, b"_utf8mb4 X'", <uint8_t *>PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded), True)
@@ -303,4 +305,4 @@ cdef str place(Text *text):
 
 
 cdef object too_large(Text *text, Py_ssize_t size, Py_ssize_t bytes_max):
-    return ValueError(f"row {text.row} needs a statement of {size} bytes, the server takes {bytes_max} (max_allowed_packet)")
+    return ValueError(f"row {text.row} takes at least {size} bytes, the server {bytes_max} a statement (max_allowed_packet)")
