@@ -44,3 +44,11 @@ class PoolExhausted(StoreUnavailable):
 
 class Conflict(Exception):  # noqa: N818 - lost a race; the whole transaction may be run again
     """A deadlock, lock-wait time-out or lost compare-and-set: rolled back, safe to repeat whole."""
+
+
+class Misplaced(StoreUnavailable):
+    """A shard does not hold these partitions (any more): read the placement again, then try again."""
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self.partitions = list(partitions)
+        super().__init__(f"partitions {self.partitions} are not on this shard")

@@ -230,6 +230,7 @@ class Definition:
                 "labels": sorted(self.labels),
                 "description": self.description,
             },
+            option=orjson.OPT_SORT_KEYS,
         )
 
     @classmethod

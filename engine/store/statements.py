@@ -16,13 +16,15 @@ from asyncmy.converters import escape_string
 
 from engine._native import batch
 
+
 class Name(str):
     """A name in a statement, such as a day's: letters, digits and underscores only."""
 
     __slots__ = ()
 
 
-Value = int | str | bytes | float | None | Sequence[int]
+Scalar = int | str | bytes | float | None
+Value = Scalar | Sequence[int] | Sequence[tuple[Scalar, ...]]
 
 # Filled statements are cheapest: 1,000 to 2,000 rows cost half a row's work of 30 rows.
 BATCH_ROWS_MAX = 2_000
@@ -77,7 +79,11 @@ def render(value: Value) -> str:
         return f"X'{value.hex()}'"
     if isinstance(value, float):
         return repr(value)
-    return ",".join(str(int(item)) for item in value) or "NULL"
+    return ",".join(map(_item, value)) or "NULL"
+
+
+def _item(item: int | tuple[Scalar, ...]) -> str:
+    return f"({','.join(map(render, item))})" if isinstance(item, tuple) else str(int(item))
 
 
 def _checked(name: Name) -> str:

@@ -1,0 +1,48 @@
+"""Who calls: the API key of a request, judged by its hash."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from api.errors import FORBIDDEN, UNAUTHORIZED, Problem
+from engine.store.tenants import KEY_PREFIX, ApiKey, Tenants, hash_key
+
+# A key has 35 characters; what is much longer is none and need not be hashed.
+KEY_CHARS_MAX = 128
+
+FULL, READ = "full", "read"
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+async def authenticate(request: Request, tenants: Tenants, now_ms: int) -> ApiKey:
+    """The caller's key; 401 if there is none that is valid, 403 if it may not do this."""
+    key = await _find_key(request, tenants)
+    if key is None or key.revoked or (key.expires_at_ms is not None and key.expires_at_ms <= now_ms):
+        raise _unauthorized("the API key is unknown, revoked or expired")
+    if key.tenant_disabled:
+        raise Problem(FORBIDDEN, "the tenant is disabled")
+    return key
+
+
+def check_scope(key: ApiKey, method: str, full_only: bool) -> int:
+    """The tenant whose jobs may be read (and written, with a full key); 403 otherwise."""
+    if key.tenant_id is None or key.scope not in (FULL, READ):
+        raise Problem(FORBIDDEN, f"a key of scope {key.scope} has no access to jobs")
+    if key.scope == READ and (full_only or method not in _SAFE_METHODS):
+        raise Problem(FORBIDDEN, "a key of scope read can only read")
+    return key.tenant_id
+
+
+async def _find_key(request: Request, tenants: Tenants) -> ApiKey | None:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    given = given.strip()
+    if scheme.lower() != "bearer":
+        raise _unauthorized("send Authorization: Bearer with an API key")
+    if not given.startswith(KEY_PREFIX) or len(given) > KEY_CHARS_MAX or not given.isascii():
+        raise _unauthorized("the API key is unknown, revoked or expired")
+    # Found by the hash of what was sent: how long that takes says nothing about other keys.
+    return await tenants.keys.get(hash_key(given))
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(UNAUTHORIZED, detail, headers={"WWW-Authenticate": 'Bearer realm="secondzero"'})

@@ -1,0 +1,99 @@
+"""From the handlers of a URL to an ASGI endpoint: method, key and media type are checked once, here."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from api.auth import authenticate, check_scope
+from api.errors import INTERNAL, METHOD_NOT_ALLOWED, Problem, problem_of
+from api.requests import Call, check_acceptable
+from api.responses import JSON, Answer, problem_response
+from api.service import Service
+
+Handler = Callable[[Call], Awaitable[Answer]]
+OpenHandler = Callable[[Service, Request], Awaitable[Response]]
+
+REQUEST_ID = "x-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Endpoint:
+    """One URL of the API. ``full_only`` keeps read keys out even of GET."""
+
+    def __init__(self, service: Service, handlers: Mapping[str, Handler], *, full_only: bool = False) -> None:
+        self._service = service
+        self._handlers = dict(handlers)
+        if "GET" in handlers:
+            self._handlers["HEAD"] = handlers["GET"]
+        self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"}))
+        self._full_only = full_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await answered(self._service, request, self._answer)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": self._allow})
+        handler = self._handlers.get(request.method)
+        if handler is None:
+            raise Problem(METHOD_NOT_ALLOWED, f"allowed here: {self._allow}", headers={"Allow": self._allow})
+        now_ms = self._service.clock.now_ms()
+        key = await authenticate(request, self._service.tenants, now_ms)
+        tenant_id = check_scope(key, request.method, self._full_only)
+        check_acceptable(request, JSON)
+        return (await handler(Call(self._service, request, tenant_id, now_ms))).response()
+
+
+class OpenEndpoint:
+    """A URL that needs no key."""
+
+    def __init__(self, service: Service, handler: OpenHandler) -> None:
+        self._service = service
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await answered(self._service, request, self._answer)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            raise Problem(METHOD_NOT_ALLOWED, "allowed here: GET, HEAD", headers={"Allow": "GET, HEAD"})
+        return await self._handler(self._service, request)
+
+
+async def answered(service: Service, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """The answer, or the problem that an error stands for; a mistake of ours is told as an event, not to the caller."""
+    request_id = _request_id(request)
+    started_ms = service.clock.boot_ms()
+    try:
+        response = await answer(request)
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None:
+            service.events.emit("api.failed", request_id=request_id, path=request.url.path, error=error)
+            problem = Problem(INTERNAL, f"request {request_id} failed; it is on record here")
+        response = problem_response(problem)
+    response.headers[REQUEST_ID] = request_id
+    service.events.emit(
+        "api.answered",
+        request_id=request_id,
+        method=request.method,
+        path=request.url.path,
+        status=response.status_code,
+        took_ms=service.clock.boot_ms() - started_ms,
+    )
+    return response
+
+
+def _request_id(request: Request) -> str:
+    given = request.headers.get(REQUEST_ID)
+    return given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)

@@ -1,0 +1,139 @@
+"""The list of a tenant's jobs: pages in name order, merged over the shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from api.definitions import JOB_STATES
+from api.errors import invalid
+from api.fields import Instant, Reading, echo, nearest
+from api.jobs import next_run_at, show_job
+from api.paging import PARAMETERS, make_token, page_size, read_token
+from api.requests import Call
+from api.responses import Answer
+from engine.errors import Fault, StoreUnavailable
+from engine.model import JobState
+from engine.store.jobs import JobRow, jobs_by_key
+from engine.store.lists import JobFilter, NamePage, job_names
+from engine.store.shard import Shard
+
+FILTERS = ("state", "label", "name_prefix", "next_run_before")
+LABELS_MAX = 16
+# Definitions are read in such chunks until the page has this size; then it answers short.
+CHUNK_JOBS = 100
+PAGE_BYTES_MAX = 8 << 20
+
+
+class Found(NamedTuple):
+    """A job's name and where its row is."""
+
+    name: str
+    shard: Shard
+    key: tuple[int, int]
+
+
+async def list_jobs(call: Call) -> Answer:
+    """GET /v1/jobs"""
+    query = call.query((*FILTERS, *PARAMETERS))
+    wanted = _read_filter(call, query)
+    size = page_size(query)
+    after = read_token(call, query) or ""
+    found, read_to = await find_names(call, wanted, after, size)
+    jobs, complete_to = await _load(call, found)
+    if wanted.next_before_ms is not None:
+        jobs = [job for job in jobs if _next_run_is_before(job, wanted.next_before_ms, call.now_ms)]
+    last = complete_to or read_to
+    token = None if last is None else make_token(call, query, last)
+    return Answer({"jobs": [show_job(call, job) for job in jobs], "next_page_token": token})
+
+
+async def find_names(call: Call, wanted: JobFilter, after: str, size: int) -> tuple[list[Found], str | None]:
+    """The next names over all shards, and the name up to which nothing was left out (None: to the end)."""
+    fleet = call.service.placement
+    if not fleet.complete:
+        raise StoreUnavailable("not every shard has answered yet")
+    pages = await asyncio.gather(
+        *(job_names(shard, call.tenant_id, after, wanted, size + 1, call.now_ms) for shard in fleet.shards)
+    )
+    return _merge(fleet.shards, pages, size)
+
+
+def _merge(shards: Sequence[Shard], pages: Sequence[NamePage], size: int) -> tuple[list[Found], str | None]:
+    ends = [page.read_to for page in pages if page.read_to is not None]
+    known_to = min(ends) if ends else None
+    merged = sorted(
+        (Found(name, shard, (partition_id, job_id)) for shard, page in zip(shards, pages, strict=True)
+         for name, partition_id, job_id in page.names if known_to is None or name <= known_to),
+        key=lambda found: found.name,
+    )  # fmt: skip
+    if len(merged) > size:
+        return merged[:size], merged[size - 1].name
+    return merged, known_to
+
+
+async def _load(call: Call, found: Sequence[Found]) -> tuple[list[JobRow], str | None]:
+    """The jobs in order; a name where the page is full of bytes before it is full of jobs."""
+    loaded: list[JobRow] = []
+    bytes_read = 0
+    for start in range(0, len(found), CHUNK_JOBS):
+        chunk = found[start : start + CHUNK_JOBS]
+        rows = await load_jobs(call, chunk)
+        loaded += [rows[each.name] for each in chunk if each.name in rows]
+        bytes_read += sum(len(row.definition) for row in rows.values())
+        if bytes_read > PAGE_BYTES_MAX and start + CHUNK_JOBS < len(found):
+            return loaded, chunk[-1].name
+    return loaded, None
+
+
+async def load_jobs(call: Call, found: Sequence[Found]) -> dict[str, JobRow]:
+    """Jobs by name; one that was deleted meanwhile is left out."""
+    by_shard: dict[Shard, list[tuple[int, int]]] = {}
+    for each in found:
+        by_shard.setdefault(each.shard, []).append(each.key)
+    loaded = await asyncio.gather(*(jobs_by_key(shard, call.tenant_id, keys) for shard, keys in by_shard.items()))
+    return {row.name: row for rows in loaded for row in rows}
+
+
+def _read_filter(call: Call, query: Mapping[str, Sequence[str]]) -> JobFilter:
+    reading = Reading(call.now_ms)
+    state, finished = _read_state(query, reading)
+    prefix = query.get("name_prefix", [""])[-1]
+    before_ms = None
+    if "next_run_before" in query:
+        before_ms = Instant().read(query["next_run_before"][-1], "?next_run_before", reading)
+    labels = _read_labels(query.get("label", []), reading)
+    if reading.faults:
+        raise invalid(reading.faults)
+    return JobFilter(state, finished, prefix, before_ms, labels)
+
+
+def _read_state(query: Mapping[str, Sequence[str]], reading: Reading) -> tuple[JobState | None, bool | None]:
+    if "state" not in query:
+        return None, None
+    word = query["state"][-1]
+    if word not in JOB_STATES:
+        reading.fault("?state", f"{echo(word)} is not one of {', '.join(JOB_STATES)}", nearest(word, JOB_STATES))
+        return None, None
+    if word in ("active", "finished"):
+        return JobState.ACTIVE, word == "finished"
+    return JobState[word.upper()], None
+
+
+def _read_labels(texts: Sequence[str], reading: Reading) -> tuple[tuple[str, str], ...]:
+    labels = []
+    for text in texts:
+        key, colon, value = text.partition(":")
+        if not colon or not key:
+            reading.fault("?label", f"{echo(text)} is not a name, a colon and a value", "team:billing")
+        labels.append((key, value))
+    if len(labels) > LABELS_MAX:
+        reading.faults.append(Fault("?label", f"at most {LABELS_MAX} labels"))
+    return tuple(sorted(set(labels)))
+
+
+def _next_run_is_before(job: JobRow, before_ms: int, now_ms: int) -> bool:
+    """Exact, where the row only has the first time not yet planned."""
+    next_ms = next_run_at(job, now_ms)
+    return next_ms is not None and next_ms < before_ms

@@ -1,0 +1,167 @@
+"""Requests: the parts of one call, its body within bounds, its query with nothing unknown in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from api.definitions import NAME
+from api.errors import (
+    BAD_REQUEST,
+    NOT_ACCEPTABLE,
+    NOT_JSON,
+    PRECONDITION_FAILED,
+    TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    Problem,
+    invalid,
+)
+from api.fields import Reading, echo, nearest
+from api.responses import JSON
+from api.strict_json import NotJson, read_json
+from engine.errors import Fault
+
+if TYPE_CHECKING:
+    from api.service import Service
+
+# A target body of 256 KB may need six bytes for each of its own in JSON.
+BODY_BYTES_MAX = 2 << 20
+QUERY_FIELDS_MAX = 64
+
+_ETAG = re.compile(r'(W/)?"[\x21\x23-\x7e]*"')
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the API by one tenant."""
+
+    service: Service
+    request: Request
+    tenant_id: int
+    now_ms: int
+
+    @property
+    def path(self) -> dict[str, str]:
+        return self.request.path_params
+
+    def name(self) -> str:
+        """The job's name in the path; 422 with the rule if it cannot be one."""
+        reading = Reading(self.now_ms)
+        name: str | None = NAME.read(self.request.path_params["name"], "/name", reading)
+        if name is None:
+            raise invalid(reading.faults)
+        return name
+
+    async def json(self, bytes_max: int = BODY_BYTES_MAX, media_type: str = JSON) -> Any:
+        """The body as JSON; 415, 413 or 400 if it is none."""
+        check_media_type(self.request, media_type)
+        try:
+            return read_json(await read_body(self.request, bytes_max))
+        except NotJson as error:
+            raise Problem(NOT_JSON, str(error)) from error
+
+    def query(self, known: Collection[str]) -> dict[str, list[str]]:
+        """The query's fields; 422 for those that are not known here, 400 for what is no query at all."""
+        text = self.request.url.query
+        if not text:
+            return {}
+        try:
+            pairs = parse_qsl(
+                text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+            )
+        except ValueError as error:
+            raise Problem(BAD_REQUEST, f"the query is malformed: {error}") from error
+        found: dict[str, list[str]] = {}
+        for name, value in pairs:
+            found.setdefault(name, []).append(value)
+        unknown = [
+            Fault(f"?{name[:64]}", f"{echo(name)} is no parameter here", nearest(name, known))
+            for name in found
+            if name not in known
+        ]
+        if unknown:
+            raise invalid(unknown)
+        return found
+
+
+async def read_body(request: Request, bytes_max: int) -> bytes:
+    """The body, never more of it than the bound."""
+    declared = request.headers.get("content-length", "0")
+    too_large = Problem(TOO_LARGE, f"at most {bytes_max} bytes", headers={"Connection": "close"})
+    if declared.isascii() and declared.isdigit() and int(declared[:18]) > bytes_max:
+        raise too_large
+    parts, length = [], 0
+    async for part in request.stream():
+        length += len(part)
+        if length > bytes_max:
+            raise too_large
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def check_media_type(request: Request, expected: str) -> None:
+    """415 unless the body is said to be JSON, or nothing is said; other charsets and encodings are refused."""
+    given = request.headers.get("content-type")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(UNSUPPORTED_MEDIA_TYPE, "the body must not be encoded", headers={"Accept-Encoding": "identity"})
+    if given is None:
+        return
+    media_type, _, parameters = given.partition(";")
+    charset = re.search(r'charset="?([^";\s]+)', parameters, re.IGNORECASE)
+    if media_type.strip().lower() != expected:
+        raise Problem(UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {expected}", headers={"Accept": expected})
+    if charset and charset[1].lower() not in ("utf-8", "utf8"):
+        raise Problem(UNSUPPORTED_MEDIA_TYPE, "JSON is in UTF-8", headers={"Accept": expected})
+
+
+def check_acceptable(request: Request, offered: str) -> None:
+    """406 unless the Accept header admits what would be answered."""
+    accept = request.headers.get("accept")
+    if accept is None or accept in ("*/*", offered):
+        return
+    kind = offered.partition("/")[0]
+    weights = [_range_weight(part) for part in accept.split(",")]
+    for wanted in (offered, f"{kind}/*", "*/*"):
+        for media_range, weight in weights:
+            if media_range == wanted:
+                if weight > 0:
+                    return
+                break
+    raise Problem(NOT_ACCEPTABLE, f"this is answered as {offered}")
+
+
+def _range_weight(text: str) -> tuple[str, float]:
+    media_range, _, parameters = text.partition(";")
+    weight = re.search(r"\bq=([0-9.]+)", parameters)
+    try:
+        return media_range.strip().lower(), float(weight[1]) if weight else 1.0
+    except ValueError:
+        return media_range.strip().lower(), 1.0
+
+
+def check_preconditions(request: Request, etag: str | None) -> None:
+    """412 unless If-Match and If-None-Match hold; ``etag`` is None where there is nothing yet."""
+    if_match = _etags(request, "if-match")
+    if if_match is not None and not (etag is not None if if_match == ["*"] else etag in if_match):
+        raise Problem(PRECONDITION_FAILED, "there is no such job" if etag is None else f"the job's ETag is {etag}")
+    if_none_match = _etags(request, "if-none-match")
+    if if_none_match is not None and etag is not None:
+        weak = [tag.removeprefix("W/") for tag in if_none_match]
+        if if_none_match == ["*"] or etag in weak:
+            raise Problem(PRECONDITION_FAILED, f"the job exists, its ETag is {etag}")
+
+
+def _etags(request: Request, header: str) -> list[str] | None:
+    """The entity tags of a header, ["*"], or None where it is absent; 400 if it is malformed."""
+    values = request.headers.getlist(header)
+    if not values:
+        return None
+    tags = [tag.strip() for tag in ",".join(values).split(",") if tag.strip()]
+    if tags != ["*"] and not (tags and all(_ETAG.fullmatch(tag) for tag in tags)):
+        raise Problem(BAD_REQUEST, f'{header} must be * or a list of quoted ETags such as "0192a4.3"')
+    return tags

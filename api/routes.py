@@ -1,0 +1,89 @@
+"""The URL table: every call of the API on one screen."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_to_bytes
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
+
+from api import health, job_list, jobs, runs
+from api.endpoint import Endpoint, OpenEndpoint, answered
+from api.errors import BAD_REQUEST, NOT_FOUND, Problem
+from api.service import Service
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The hottest first: they are tried in this order."""
+
+    def at(path: str, **handlers: object) -> Route:
+        return Route(path, Endpoint(service, handlers))  # type: ignore[arg-type]
+
+    return [
+        at("/v1/jobs/{name:name}", GET=jobs.get_job, PUT=jobs.put_job, DELETE=jobs.delete_job_by_name),
+        at("/v1/jobs", GET=job_list.list_jobs),
+        at("/v1/jobs/{name:name}/runs", GET=runs.list_runs),
+        at("/v1/jobs/{name:name}/runs/{scheduled_at}", GET=runs.get_run),
+        Route("/livez", OpenEndpoint(service, health.livez)),
+        Route("/readyz", OpenEndpoint(service, health.readyz)),
+    ]
+
+
+class App:
+    """The ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._router = Router(routes(service), redirect_slashes=False, default=self._not_found)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = decoded_path(scope)
+            if path is None:
+                await self._refuse(scope, receive, send, Problem(BAD_REQUEST, "the path is not UTF-8"))
+                return
+            scope["path"] = path
+            await self._router(scope, receive, send)
+
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._refuse(
+            scope, receive, send, Problem(NOT_FOUND, "there is no such URL; /docs lists those there are")
+        )
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
+        async def refuse(request: Request) -> Response:
+            raise problem
+
+        response = await answered(self._service, Request(scope, receive), refuse)
+        await response(scope, receive, send)
+
+
+def decoded_path(scope: Scope) -> str | None:
+    """The path with its percent escapes decoded, but for an escaped slash, which is part of a name; None if it is no
+    text. (A server's own decoding would make two segments of that name.)"""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None or b"%" not in raw:
+        return str(scope["path"])
+    kept = raw.partition(b"?")[0].replace(b"%2F", b"%252F").replace(b"%2f", b"%252F")
+    try:
+        return unquote_to_bytes(kept).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class _NameConvertor(Convertor[str]):
+    """A job's name in a path ends at a slash, or at the colon before a verb."""
+
+    regex = "[^/:]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("name", _NameConvertor())

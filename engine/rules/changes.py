@@ -1,0 +1,65 @@
+"""What an edit, a pause and a delete do to a run of the job that is open: the table of state, trigger and time."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from engine.model import RunState, Trigger
+
+# A claimed run due this soon may have left before its holder reads a signal (every 250 ms): its holder decides.
+START_MARGIN_MS = 1_000
+
+# What is held is due at no time that comes; resuming sets a time.
+HELD_UNTIL_MS = 9_000_000_000_000_000
+
+
+class OpenRun(NamedTuple):
+    """A run that has not ended, locked. ``tries`` counts attempts that may have fired."""
+
+    partition_id: int
+    scheduled_at_ms: int
+    job_id: int
+    state: RunState
+    attempt: int
+    tries: int
+    worker_id: int | None
+    trigger: Trigger
+    version: int
+
+
+class Deed(Enum):
+    """STAND: nothing. WITHDRAW: taken back, as if never planned. HOLD: waits in deferred. SKIP: ends, on record.
+    ASK: only its holder knows whether the first byte has left; it takes the run back if not."""
+
+    STAND = auto()
+    WITHDRAW = auto()
+    HOLD = auto()
+    SKIP = auto()
+    ASK = auto()
+
+
+def on_edit(run: OpenRun, frozen_until_ms: int) -> Deed:
+    """A planned run within the freeze window fires with the version it was planned with."""
+    beyond = run.scheduled_at_ms > frozen_until_ms
+    return Deed.WITHDRAW if beyond and run.trigger == Trigger.SCHEDULE else Deed.STAND
+
+
+def on_pause(run: OpenRun, now_ms: int) -> Deed:
+    """Runs started by hand stand; scheduled ones go back; retries and caught-up ones wait."""
+    if run.trigger == Trigger.MANUAL:
+        return Deed.STAND
+    if run.state == RunState.RUNNING:
+        return _taken_from_holder(run, now_ms)
+    return Deed.WITHDRAW if run.trigger == Trigger.SCHEDULE and run.tries == 0 else Deed.HOLD
+
+
+def on_delete(run: OpenRun, now_ms: int) -> Deed:
+    """What is already due ends as skipped; the future is taken back."""
+    if run.state == RunState.RUNNING:
+        return _taken_from_holder(run, now_ms)
+    return Deed.WITHDRAW if run.scheduled_at_ms > now_ms else Deed.SKIP
+
+
+def _taken_from_holder(run: OpenRun, now_ms: int) -> Deed:
+    return Deed.WITHDRAW if run.scheduled_at_ms > now_ms + START_MARGIN_MS else Deed.ASK

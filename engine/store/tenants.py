@@ -1,0 +1,224 @@
+"""Tenants, their API keys and signing secrets: kept in memory, asked of the first shard again every REREAD_MS.
+
+While that shard is away what is known stays in force for up to STALE_MS_MAX. An unknown key or tenant is asked for at
+once, and that it is unknown is remembered for UNKNOWN_MS, so that a wrong key in a loop costs one question a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from base64 import b32encode, b64encode
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from engine.clock import Clock
+from engine.errors import CallerError, Fault
+from engine.store.connection import Connection, Duplicate, Row
+from engine.store.shard import Shard
+from engine.store.statements import Value
+
+REREAD_MS = 2_000
+STALE_MS_MAX = 3_600_000
+UNKNOWN_MS = 1_000
+# Some 300 bytes each; beyond this the least used are asked for again when they come back.
+KEPT_MAX = 50_000
+
+KEY_PREFIX = "sz_"
+KEY_BYTES = 20
+SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret begins with
+SECRET_BYTES = 32
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Tenant(NamedTuple):
+    """A tenant as the engine needs it. ``signing_keys``: the newest signs first, older ones while they are valid."""
+
+    tenant_id: int
+    name: str
+    disabled: bool
+    on_failure_url: str | None
+    signing_keys: tuple[bytes, ...]
+    limits: Mapping[str, int]
+
+
+class ApiKey(NamedTuple):
+    """A key as calls are judged by it; ``tenant_id`` is None for an operator's key."""
+
+    key_hash: bytes
+    tenant_id: int | None
+    tenant: str | None
+    name: str
+    scope: str
+    expires_at_ms: int | None
+    revoked: bool
+    tenant_disabled: bool
+
+
+class NewTenant(NamedTuple):
+    """What is shown once, when a tenant is created."""
+
+    tenant_id: int
+    api_key: str
+    signing_secret: str
+
+
+class Kept(Generic[K, V]):
+    """Values by key, loaded when first asked for and again every REREAD_MS."""
+
+    def __init__(
+        self, load: Callable[[list[K]], Awaitable[Mapping[K, V]]], clock: Clock, kept_max: int = KEPT_MAX
+    ) -> None:
+        self._load = load
+        self._clock = clock
+        self._kept_max = kept_max
+        self._values: OrderedDict[K, V | None] = OrderedDict()
+        self._asked_at_ms: dict[K, int] = {}
+
+    def known(self, key: K) -> V | None:
+        """What is in memory, without asking; None where nothing is or it is too old to be trusted."""
+        value = self._values.get(key)
+        return value if value is not None and self._age_ms(key) <= STALE_MS_MAX else None
+
+    async def get(self, key: K) -> V | None:
+        """The value, or None if there is none; StoreUnavailable if it is not known and cannot be asked for."""
+        value = self._values.get(key)
+        if value is not None and self._age_ms(key) <= STALE_MS_MAX:
+            self._values.move_to_end(key)
+            return value
+        if key not in self._values or self._age_ms(key) > UNKNOWN_MS:
+            await self.load([key])
+        return self._values.get(key)
+
+    async def load(self, keys: Iterable[K]) -> None:
+        """Ask for these now."""
+        wanted = list(keys)
+        asked_at_ms = self._clock.boot_ms()
+        found = await self._load(wanted)
+        for key in wanted:
+            self._values[key] = found.get(key)
+            self._asked_at_ms[key] = asked_at_ms
+        while len(self._values) > self._kept_max:
+            oldest, _ = self._values.popitem(last=False)
+            del self._asked_at_ms[oldest]
+
+    async def reread(self) -> None:
+        """Ask again for everything that was there; forget what was not."""
+        for key in [key for key, value in self._values.items() if value is None and self._age_ms(key) > UNKNOWN_MS]:
+            del self._values[key], self._asked_at_ms[key]
+        if self._values:
+            await self.load(list(self._values))
+
+    def _age_ms(self, key: K) -> int:
+        return self._clock.boot_ms() - self._asked_at_ms[key]
+
+
+class Tenants:
+    """Every process's view of tenants and keys. ``reread`` is called every REREAD_MS."""
+
+    def __init__(self, first: Shard, clock: Clock) -> None:
+        self._first = first
+        self._clock = clock
+        self.keys: Kept[bytes, ApiKey] = Kept(self._load_keys, clock)
+        self.tenants: Kept[int, Tenant] = Kept(self._load_tenants, clock)
+
+    async def reread(self) -> None:
+        await self.keys.reread()
+        await self.tenants.reread()
+
+    async def _load_keys(self, hashes: list[bytes]) -> dict[bytes, ApiKey]:
+        shard = self._first
+        async with shard.connection() as connection:
+            rows = await _fetch(connection, "keys_by_hash", hashes, shard)
+        return {bytes(row[0]): _api_key(row) for row in rows}
+
+    async def _load_tenants(self, tenant_ids: list[int]) -> dict[int, Tenant]:
+        shard = self._first
+        async with shard.connection() as connection:
+            rows = await _fetch(connection, "tenants_by_id", tenant_ids, shard)
+            now_ms = self._clock.now_ms()
+            signing = await _fetch(connection, "secrets_by_tenant", tenant_ids, shard, {"now_ms": now_ms})
+            limits = await _fetch(connection, "limits_by_tenant", tenant_ids, shard)
+        return {row[0]: _tenant(row, signing, limits) for row in rows}
+
+
+async def create_tenant(first: Shard, name: str) -> NewTenant:
+    """A new tenant with a full key and a signing secret; CallerError if the name is taken."""
+    api_key, secret = new_api_key(), secrets.token_bytes(SECRET_BYTES)
+    try:
+        async with first.transaction() as connection:
+            now_ms = int((await connection.execute("shard_now")).rows[0][0])
+            await connection.execute("insert_tenant", {"name": name, "now_ms": now_ms})
+            tenant_id = int((await connection.execute("tenant_by_name", {"name": name})).rows[0][0])
+            await insert_key(connection, api_key, tenant_id, "first", "full", now_ms, None)
+            secret_values: dict[str, Value] = {"tenant_id": tenant_id, "now_ms": now_ms, "secret": secret}
+            await connection.execute("insert_secret", secret_values)
+    except Duplicate as error:
+        raise CallerError([Fault("/name", f"there is a tenant {name} already")]) from error
+    return NewTenant(tenant_id, api_key, show_secret(secret))
+
+
+async def insert_key(
+    connection: Connection,
+    api_key: str,
+    tenant_id: int | None,
+    name: str,
+    scope: str,
+    now_ms: int,
+    expires_at_ms: int | None,
+) -> None:
+    """Store a key: its hash, never itself."""
+    await connection.execute(
+        "insert_key",
+        {
+            "key_hash": hash_key(api_key),
+            "tenant_id": tenant_id,
+            "name": name,
+            "scope": scope,
+            "now_ms": now_ms,
+            "expires_at": expires_at_ms,
+        },
+    )
+
+
+def new_api_key() -> str:
+    """``sz_`` and 160 random bits, so that secret scanners find it and nobody guesses it."""
+    return KEY_PREFIX + b32encode(secrets.token_bytes(KEY_BYTES)).decode().lower()
+
+
+def hash_key(api_key: str) -> bytes:
+    """What is stored of a key. A slow hash would add nothing to 160 random bits."""
+    return hashlib.sha256(api_key.encode()).digest()
+
+
+def show_secret(secret: bytes) -> str:
+    """A signing secret as receivers know it (Standard Webhooks)."""
+    return SECRET_PREFIX + b64encode(secret).decode()
+
+
+async def _fetch(
+    connection: Connection, name: str, keys: Iterable[object], shard: Shard, values: Mapping[str, int] | None = None
+) -> list[Row]:
+    return await connection.fetch_rows(name, [(key,) for key in keys], values, bytes_max=shard.packet_bytes_max)
+
+
+def _api_key(row: Row) -> ApiKey:
+    key_hash, tenant_id, name, scope, expires_at, revoked_at, tenant, disabled_at = row
+    return ApiKey(
+        bytes(key_hash), tenant_id, tenant, name, scope, expires_at, revoked_at is not None, disabled_at is not None
+    )
+
+
+def _tenant(row: Row, signing: list[Row], limits: list[Row]) -> Tenant:
+    tenant_id, name, disabled_at, on_failure = row
+    return Tenant(
+        tenant_id,
+        name,
+        disabled_at is not None,
+        on_failure,
+        tuple(bytes(secret[1]) for secret in signing if secret[0] == tenant_id),
+        {limit[1]: limit[2] for limit in limits if limit[0] == tenant_id},
+    )
