@@ -132,7 +132,7 @@ def read_answer(bytes data not None, bint to_head):
     at += 2
     if <const char*> at - PyBytes_AS_STRING(data) > HEAD_BYTES_MAX:
         return None
-    if to_head or status == 204 or status == 304:
+    if status == 204 or status == 304 or (to_head and length >= 0):
         length = 0
     if length < 0 or end - at != length:
         return None

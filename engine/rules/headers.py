@@ -19,12 +19,13 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?", re.ASCII)
 
 # What frames a message, names the connection's ends or is the engine's own to say; the hop-by-hop fields of RFC 9110
-# 7.6.1 with them. Accept-Encoding is ours: answers are read as they come.
+# 7.6.1 with them. Accept-Encoding is ours, because answers are read as they come; User-Agent, because it says who
+# calls.
 RESERVED = frozenset(
     {
         "accept-encoding", "connection", "content-length", "expect", "host", "http2-settings", "idempotency-key",
         "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-        "transfer-encoding", "upgrade", "via", "x-attempt", "x-scheduled-at",
+        "transfer-encoding", "upgrade", "user-agent", "x-attempt", "x-scheduled-at",
     }
 )  # fmt: skip
 RESERVED_PREFIX = "webhook-"
