@@ -267,8 +267,9 @@ CREATE TABLE `tenants` (
 
 CREATE TABLE `workers` (
   `worker_id` bigint unsigned NOT NULL,
-  `host` varchar(128) NOT NULL,
+  `host` varchar(160) NOT NULL,
   `pid` int unsigned NOT NULL,
+  `pid_started` bigint unsigned NOT NULL,
   `started_at` bigint NOT NULL,
   `heartbeat_at` bigint NOT NULL,
   `lease_until` bigint NOT NULL,

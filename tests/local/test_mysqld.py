@@ -61,6 +61,9 @@ def home(memory: Path, initialized: Path) -> Iterator[Path]:
     home = memory / "home"
     shutil.copytree(initialized, home)
     yield home
+    for pid in alive(home):  # left by a starter that the test killed
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(home))
     shutil.rmtree(home)
 
 
