@@ -13,6 +13,9 @@ from typing import Protocol
 # A correction larger than this in one heartbeat is a step, not drift; it is applied in slices of this size.
 SLEW_MS_MAX = 50
 
+_clock_gettime_ns = time.clock_gettime_ns
+_BOOTTIME = time.CLOCK_BOOTTIME
+
 
 class Clock(Protocol):
     """Times are whole milliseconds."""
@@ -31,7 +34,8 @@ class SystemClock:
         self._anchor_ms = wall_ms() - _boot_ms()
 
     def now_ms(self) -> int:
-        return self._anchor_ms + _boot_ms()
+        # Asked twice for every call fired: spelled out, it takes two thirds of the time.
+        return self._anchor_ms + _clock_gettime_ns(_BOOTTIME) // 1_000_000
 
     def boot_ms(self) -> int:
         return _boot_ms()
@@ -57,4 +61,4 @@ def perf_ns() -> int:
 
 
 def _boot_ms() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return _clock_gettime_ns(_BOOTTIME) // 1_000_000

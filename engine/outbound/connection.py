@@ -1,4 +1,4 @@
-"""One connection of a pool: a socket that is idle or carries one exchange. This is the fire path.
+"""One connection of a pool: a socket that is idle or carries one request. This is the fire path.
 
     send ── start ─────────► idle? ── bytes out ── bytes in ── answer complete ── release ── on_done
                               │                        │
@@ -29,7 +29,7 @@ from engine._native.wire import read_answer
 from engine.model import OutcomeKind
 from engine.outbound.answer import AnswerReader, Reading
 from engine.outbound.deadlines import NEVER_MS
-from engine.outbound.exchange import Exchange, Failure
+from engine.outbound.exchange import Failure, Request
 from engine.outbound.tls import READ_BYTES, TlsStream
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Connection:
 
     __slots__ = (
         "_client", "_fd", "_reader", "_recv", "_send", "_sent_bytes", "_unsent",
-        "address", "exchange", "idle_since_ms", "opened_ms", "pool", "reused", "socket", "watched_ms",
+        "address", "idle_since_ms", "opened_ms", "pool", "request", "reused", "socket", "watched_ms",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, sock: socket.socket, address: str, now_ms: int) -> None:
@@ -61,7 +61,7 @@ class Connection:
         self.socket = sock
         self.address = address
         self.opened_ms = self.idle_since_ms = now_ms
-        self.exchange: Exchange | None = None
+        self.request: Request | None = None
         self.reused = False
         self.watched_ms = NEVER_MS
         self._client = pool.client
@@ -75,26 +75,19 @@ class Connection:
 
     def usable(self, now_ms: int) -> bool:
         """Whether a request may be sent here: young, not idle for long, and still open at this moment."""
-        if now_ms - self.opened_ms > AGE_MS_MAX or now_ms - self.idle_since_ms > IDLE_MS_MAX:
-            return False
+        idle_ms = now_ms - self.idle_since_ms
         # Within the millisecond of its last answer the loop has just read it; anything older is asked.
-        return now_ms == self.idle_since_ms or self._silent()
+        return not idle_ms or (idle_ms <= IDLE_MS_MAX and now_ms - self.opened_ms <= AGE_MS_MAX and self._silent())
 
-    def start(self, exchange: Exchange, now_ms: int) -> None:
-        """Send an exchange's request; nothing of it has left before ``now_ms``."""
-        self.exchange = exchange
-        exchange.connection = self
-        exchange.started_ms = now_ms
-        if exchange.deadline_ms < self.watched_ms:
-            self._client.deadlines.watch(self, exchange.deadline_ms)
-        request = exchange.request
+    def start(self, request: Request, now_ms: int) -> None:
+        """Send a request; nothing of it has left before ``now_ms``."""
+        self.request = request
+        request.connection = self
+        request.started_ms = now_ms
+        if request.deadline_ms < self.watched_ms:
+            self._client.deadlines.watch(self, request.deadline_ms)
         self._sent_bytes = 0
         self._put(request.head + request.body)
-
-    def watch_idle(self, now_ms: int) -> None:
-        """Have the idle connection closed in time."""
-        if now_ms + IDLE_MS_MAX < self.watched_ms:
-            self._client.deadlines.watch(self, now_ms + IDLE_MS_MAX + 1)
 
     def look(self, now_ms: int) -> int:
         """Time out what is in flight, close what has been idle too long."""
@@ -103,10 +96,10 @@ class Connection:
         due_ms = self._due_ms()
         if due_ms > now_ms:
             return due_ms
-        exchange = self.exchange
-        self.close(reset=exchange is not None)
-        if exchange:
-            self._client.fail(exchange, Failure(OutcomeKind.TIMEOUT, "timeout", "no answer in time"))
+        request = self.request
+        self.close(reset=request is not None)
+        if request:
+            self._client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout", "no answer in time"))
         return NEVER_MS
 
     def close(self, reset: bool = False) -> None:
@@ -120,14 +113,14 @@ class Connection:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.socket.close()
         self._fd = -1
-        if self.exchange:
-            self.exchange.bytes_sent |= self._sent_bytes > 0
-            self.exchange = None
+        if self.request:
+            self.request.bytes_sent |= self._sent_bytes > 0
+            self.request = None
         self.pool.closed(self)
 
     def _due_ms(self) -> int:
-        if self.exchange:
-            return self.exchange.deadline_ms
+        if self.request:
+            return self.request.deadline_ms
         return min(self.idle_since_ms + IDLE_MS_MAX, self.opened_ms + AGE_MS_MAX) + 1
 
     def _silent(self) -> bool:
@@ -178,53 +171,53 @@ class Connection:
 
     def _received(self, data: bytes) -> bool:
         """Read an answer; whether more of it is to come."""
-        exchange = self.exchange
-        if exchange is None:
+        request = self.request
+        if request is None:
             self.close()  # bytes that nobody asked for: the next answer read here would not be one's own
             return False
-        to_head = exchange.request.method == "HEAD"
+        to_head = request.method == "HEAD"
         if self._reader is None:
             answer = read_answer(data, to_head)
             if answer is not None:
-                self._answered(exchange, *answer)
+                self._answered(request, *answer)
                 return False
             self._reader = AnswerReader(to_head)
-        return self._act_on(exchange, self._reader, self._reader.feed(data))
+        return self._act_on(request, self._reader, self._reader.feed(data))
 
-    def _act_on(self, exchange: Exchange, reader: AnswerReader, reading: Reading) -> bool:
+    def _act_on(self, request: Request, reader: AnswerReader, reading: Reading) -> bool:
         if reading is Reading.DONE:
-            self._answered(exchange, reader.status, reader.stays_open, reader.retry_after, reader.excerpt)
+            self._answered(request, reader.status, reader.stays_open, reader.retry_after, reader.excerpt)
         elif reading is not Reading.MORE:
             self.close(reset=True)
-            self._client.fail(exchange, _FAILED_READING[reading]._replace(detail=reader.problem))
+            self._client.fail(request, _FAILED_READING[reading]._replace(detail=reader.problem))
         return reading is Reading.MORE
 
     def _answered(
-        self, exchange: Exchange, status: int, stays_open: bool, retry_after: bytes | None, excerpt: bytes
+        self, request: Request, status: int, stays_open: bool, retry_after: bytes | None, excerpt: bytes
     ) -> None:
         now_ms = self._client.now_ms()
-        self.exchange = self._reader = None
+        self.request = self._reader = None
         if stays_open and not self._unsent:
             self.reused = True
             self.idle_since_ms = now_ms
             self.pool.release(self, now_ms)
         else:
             self.close(reset=True)
-        self._client.answer(exchange, status, retry_after, excerpt, now_ms)
+        self._client.answer(request, status, retry_after, excerpt, now_ms)
 
     def _ended(self) -> bool:
-        if self.exchange is None or self._reader is None:
+        if self.request is None or self._reader is None:
             return self._broken("closed without an answer", fin=True)
-        return self._act_on(self.exchange, self._reader, self._reader.finish())
+        return self._act_on(self.request, self._reader, self._reader.finish())
 
     def _broken(self, detail: str, fin: bool) -> bool:
-        exchange = self.exchange
+        request = self.request
         again = self.reused and self._reader is None and self._unprocessed(fin)
         self.close()
-        if exchange and again:
-            self.pool.send_again(exchange)
-        elif exchange:
-            self._client.fail(exchange, Failure(OutcomeKind.CONNECTION_BROKEN, "connection_broken", detail))
+        if request and again:
+            self.pool.send_again(request)
+        elif request:
+            self._client.fail(request, Failure(OutcomeKind.CONNECTION_BROKEN, "connection_broken", detail))
         return False
 
     def _unprocessed(self, fin: bool) -> bool:

@@ -8,9 +8,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.model import OutcomeKind
-from engine.outbound.connection import AGE_MS_MAX, Connection, TlsConnection
+from engine.outbound.connection import AGE_MS_MAX, IDLE_MS_MAX, Connection, TlsConnection
 from engine.outbound.deadlines import NEVER_MS
-from engine.outbound.exchange import Exchange, Failure
+from engine.outbound.exchange import Failure, Request
 from engine.outbound.tls import TlsStream
 from engine.rules.target_text import Origin
 
@@ -34,31 +34,31 @@ class Pool:
         self.client = client
         self.key = key
         self.idle: list[Connection] = []
-        self.waiting: deque[Exchange] = deque()
+        self.waiting: deque[Request] = deque()
         self.size = 0  # connections open or being opened
         self.watched_ms = NEVER_MS
         self._connections: set[Connection] = set()
         self._opening = 0
         self._turn = 0
 
-    def send(self, exchange: Exchange, now_ms: int) -> None:
+    def send(self, request: Request, now_ms: int) -> None:
         """Send now on an idle connection, else as soon as there is one."""
         idle = self.idle
         while idle:
             connection = idle.pop()
             if connection.usable(now_ms):
-                connection.start(exchange, now_ms)
+                connection.start(request, now_ms)
                 return
             connection.close()
-        self.waiting.append(exchange)
-        self._expect(exchange)
+        self.waiting.append(request)
+        self._expect(request)
 
-    def send_again(self, exchange: Exchange) -> None:
+    def send_again(self, request: Request) -> None:
         """Send before all others, on a connection that is fresh or has answered just now: idle ones may be as dead."""
         self.client.sent_again += 1
         self._close_idle(self.idle)
-        self.waiting.appendleft(exchange)
-        self._expect(exchange)
+        self.waiting.appendleft(request)
+        self._expect(request)
 
     def release(self, connection: Connection, now_ms: int) -> None:
         """A connection has nothing to do: the longest waiting request has it, else it is idle."""
@@ -70,7 +70,8 @@ class Pool:
             connection.close()  # others need its place
         else:
             self.idle.append(connection)
-            connection.watch_idle(now_ms)
+            if now_ms + IDLE_MS_MAX < connection.watched_ms:
+                self.client.deadlines.watch(connection, now_ms + IDLE_MS_MAX + 1)
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -79,16 +80,16 @@ class Pool:
             self.idle.remove(connection)
         self._shrink()
 
-    def forget(self, exchange: Exchange) -> None:
+    def forget(self, request: Request) -> None:
         """A waiting request was aborted."""
-        self.waiting.remove(exchange)
+        self.waiting.remove(request)
         self._drop_if_empty()
 
     def close(self) -> None:
         """Close every connection; what waits or is in flight is told nothing."""
         self.waiting.clear()
         for connection in list(self._connections):
-            connection.close(reset=connection.exchange is not None)
+            connection.close(reset=connection.request is not None)
 
     def keep_session(self, stream: TlsStream) -> None:
         """Remember a connection's TLS session for the next one."""
@@ -96,12 +97,12 @@ class Pool:
 
     def look(self, now_ms: int) -> int:
         """Time out the waiting requests whose time is over."""
-        late = [exchange for exchange in self.waiting if exchange.deadline_ms <= now_ms]
-        for exchange in late:
-            self.waiting.remove(exchange)
-            self.client.fail(exchange, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
+        late = [request for request in self.waiting if request.deadline_ms <= now_ms]
+        for request in late:
+            self.waiting.remove(request)
+            self.client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
         self._drop_if_empty()
-        earliest_ms = min((exchange.deadline_ms for exchange in self.waiting), default=NEVER_MS)
+        earliest_ms = min((request.deadline_ms for request in self.waiting), default=NEVER_MS)
         return max(earliest_ms, now_ms + LOOK_EVERY_MS) if self.waiting else NEVER_MS
 
     async def warm(self, count: int) -> Failure | None:
@@ -122,10 +123,10 @@ class Pool:
                 self._shrink()
         return failure
 
-    def _expect(self, exchange: Exchange) -> None:
+    def _expect(self, request: Request) -> None:
         """A request waits: its deadline is watched, and a connection opened for it if there may be one more."""
-        if exchange.deadline_ms < self.watched_ms:
-            self.client.deadlines.watch(self, exchange.deadline_ms)
+        if request.deadline_ms < self.watched_ms:
+            self.client.deadlines.watch(self, request.deadline_ms)
         self.grow()
 
     def grow(self) -> None:

@@ -458,6 +458,7 @@ async def test_a_connection_serves_for_five_minutes_at_most():
 @in_loop
 async def test_idle_connections_are_closed_without_another_call(monkeypatch):
     monkeypatch.setattr("engine.outbound.connection.IDLE_MS_MAX", 50)
+    monkeypatch.setattr("engine.outbound.pool.IDLE_MS_MAX", 50)
     async with serving(answering(OK)) as peer, outbound() as out:
         await out.call(url(peer))
         assert out.client.connections == 1
@@ -703,6 +704,7 @@ async def test_closing_the_client_closes_every_connection_and_tells_nobody():
 @in_loop
 async def test_many_calls_leave_no_socket_and_no_pool(monkeypatch):
     monkeypatch.setattr("engine.outbound.connection.IDLE_MS_MAX", 10)
+    monkeypatch.setattr("engine.outbound.pool.IDLE_MS_MAX", 10)
     answers = [OK, b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", b"garbage\r\n\r\n", b""]
 
     async def script(visit):
