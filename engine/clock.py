@@ -50,9 +50,9 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def cpu_ms() -> int:
-    """CPU time of this process, milliseconds."""
-    return time.process_time_ns() // 1_000_000
+def cpu_ns() -> int:
+    """CPU time of this process, nanoseconds."""
+    return time.process_time_ns()
 
 
 def perf_ns() -> int:
