@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 # A stalled mirror gives up by itself after 30 s (see _CONFIG); this bounds a mirror that trickles.
 DOWNLOAD_S_MAX = 1800
-UNPACK_S_MAX = 300
+STEP_S_MAX = 300
 # Progress lines are this far apart, so that a log stays short.
 PROGRESS_STEP_PERCENT = 20
 
@@ -123,6 +123,7 @@ def _download_and_unpack(packages: Sequence[str], archive: Archive, root: Path, 
     config = _write_config(state, archive)
     say(f"getting {' '.join(packages)} from {archive.uri} (once for all checkouts)")
     _apt(["update"], config)
+    _apt(["autoclean"], config)  # what a killed download left there may be of an older version by now
     names = [_name_there(name, config) for name in packages]
     _apt(["install", "--yes", "--download-only", *names], config, _Progress(say))
     unpacked = part / "root"
@@ -145,7 +146,7 @@ def _write_config(state: Path, archive: Archive) -> Path:
 
 def _name_there(name: str, config: Path) -> str:
     """The name itself, or its newest numbered form: Ubuntu has `mysql-server-core-8.0` only."""
-    known = _run(["apt-cache", "--config-file", str(config), "pkgnames", name], UNPACK_S_MAX).split()
+    known = _run(["apt-cache", "--config-file", str(config), "pkgnames", name], STEP_S_MAX).split()
     numbered = [found for found in known if found.removeprefix(name + "-").replace(".", "").isdigit()]
     if name in known or not numbered:
         return name
@@ -160,7 +161,7 @@ def _unpack(archives: list[Path], into: Path, say: Say) -> None:
     say(f"unpacking {len(archives)} packages")
     for archive in archives:
         try:
-            _run(["dpkg-deb", "--extract", str(archive), str(into)], UNPACK_S_MAX)
+            _run(["dpkg-deb", "--extract", str(archive), str(into)], STEP_S_MAX)
         except OperatorError:
             archive.unlink()  # damaged on disk: apt brings it again next time
             raise

@@ -41,7 +41,7 @@ class _Entry:
 def machine_archive(etc: Path = Path("/etc")) -> Archive:
     """Where this machine gets its packages: on Debian the suite `sid` (MySQL is in no other), on Ubuntu its own."""
     release = _os_release(etc / "os-release")
-    name, codename = release.get("ID", "unknown"), release.get("VERSION_CODENAME", "sid")
+    name, codename = release.get("ID", "of an unknown kind"), release.get("VERSION_CODENAME", "sid")
     if name not in ("debian", "ubuntu"):
         raise OperatorError(f"packages can be fetched on Debian and Ubuntu only, and this machine is {name}")
     keyring, uri = _own_mirror(name, codename, etc / "apt")
@@ -53,7 +53,7 @@ def machine_archive(etc: Path = Path("/etc")) -> Archive:
 
 
 def _os_release(path: Path) -> dict[str, str]:
-    pairs = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
+    pairs = (line.partition("=") for line in _text(path).splitlines() if "=" in line)
     return {key: value.strip("\"'") for key, _, value in pairs}
 
 
@@ -71,9 +71,17 @@ def _own_mirror(name: str, codename: str, apt: Path) -> tuple[str, str]:
 def _entries(apt: Path) -> Iterator[_Entry]:
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
         if path.suffix == ".sources":
-            yield from _deb822_entries(path.read_text())
-        elif path.suffix == ".list" and path.is_file():
-            yield from _one_line_entries(path.read_text())
+            yield from _deb822_entries(_text(path))
+        elif path.suffix == ".list":
+            yield from _one_line_entries(_text(path))
+
+
+def _text(path: Path) -> str:
+    """A file that is not there, or that holds another's password, says nothing."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def _deb822_entries(text: str) -> Iterator[_Entry]:

@@ -227,7 +227,7 @@ class MysqlServer:
             f"--socket={self._socket}",
             *_as_root(),
             *network,
-            "--mysqlx=OFF",
+            "--loose-mysqlx=OFF",
             # No look-up delays a connection; and root, who has no password, is root@localhost: through the socket only.
             "--skip-name-resolve",
             "--secure-file-priv=NULL",

@@ -176,6 +176,13 @@ def test_a_package_damaged_on_disk_is_brought_again(
         assert files(fetch(["tool"], cache=tmp_path, archive=archive(uri))) == ["library", "tool"]
 
 
+def test_a_package_of_an_older_version_left_by_a_killed_download_is_not_unpacked(served: Path, tmp_path: Path) -> None:
+    archives = tmp_path / "packages/test/tool.part/apt/archives"
+    archives.mkdir(parents=True)
+    shutil.copy(served / "numbered-8.0.deb", archives / "tool_0_all.deb")
+    assert files(fetch(["tool"], cache=tmp_path, archive=archive(f"file:{served}"))) == ["library", "tool"]
+
+
 def test_two_who_want_the_same_packages_fetch_them_once(served: Path, tmp_path: Path) -> None:
     with web(served) as (uri, _):
         command = [sys.executable, "-c", FETCHER, str(tmp_path), uri]

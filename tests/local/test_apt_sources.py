@@ -94,6 +94,7 @@ def test_a_machine_without_a_mirror_says_where_it_was_looked_for(tmp_path: Path)
         machine_archive(etc(tmp_path, DEBIAN, {"sources.list.d/git.sources": FOREIGN}))
 
 
-def test_another_distribution_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match="this machine is fedora"):
-        machine_archive(etc(tmp_path, "ID=fedora\n", {}))
+@pytest.mark.parametrize(("release", "named"), [("ID=fedora\n", "fedora"), ("", "of an unknown kind")])
+def test_another_distribution_is_named(tmp_path: Path, release: str, named: str) -> None:
+    with pytest.raises(OperatorError, match=f"this machine is {named}"):
+        machine_archive(etc(tmp_path, release, {}))
