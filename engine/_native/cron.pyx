@@ -876,10 +876,9 @@ cdef class _Reader:
         return self.refused(detail, FIELD_EXAMPLES[self.field])
 
     cdef object reversed_range(self, int low, int high, int low_at):
-        if low == 7:
-            instead = f"0-{high}"
-        else:
-            instead = f"{_span(low, highest[self.field])},{_span(lowest[self.field], high)}"
+        instead = f"{_span(low, highest[self.field])},{_span(lowest[self.field], high)}"
+        if self.field == DAY_OF_WEEK and low == 7:
+            instead = _span(0, high)
         return self.refused(
             f"{self.text[low_at : self.at]} runs backwards; write {instead}", _with_field(self.field, instead)
         )
