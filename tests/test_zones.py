@@ -39,7 +39,8 @@ def test_changes_go_on_beyond_the_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["utc", "europe/paris", "Europe/Paris ", "", "/etc/localtime", "../zones", "Europe", "Europe/", "posixrules"]
+    "name",
+    ["utc", "europe/paris", "Europe/Paris ", "", "/etc/localtime", "../zones", "Europe", "Europe/", "posixrules"],
 )
 def test_only_exact_names_are_zones(name: str) -> None:
     with pytest.raises(zones.UnknownZoneError) as unknown:
@@ -49,7 +50,12 @@ def test_only_exact_names_are_zones(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("utc", "UTC"), ("Europe/Pari", "Europe/Paris"), ("america/new york", "America/New_York"), ("Eurpoe/Berlin", "Europe/Berlin")],
+    [
+        ("utc", "UTC"),
+        ("Europe/Pari", "Europe/Paris"),
+        ("america/new york", "America/New_York"),
+        ("Eurpoe/Berlin", "Europe/Berlin"),
+    ],
 )
 def test_an_unknown_name_gets_the_nearest_one(name: str, nearest: str) -> None:
     with pytest.raises(zones.UnknownZoneError, match=f"nearest is {nearest}$"):

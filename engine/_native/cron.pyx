@@ -33,6 +33,9 @@ cdef extern from *:
     #define PAST (-FUTURE)
     #define GAP_MAX (3LL * 3600)
     #define REPEAT_MAX (26LL * 3600)
+    #define BUCKET (1LL << 23)
+    #define ERAS_BEFORE 30
+    #define DAY_UNSIGNED 86400ULL
     static const int month_days[13] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     static const int lowest[6] = {0, 0, 0, 1, 1, 0};
     static const int highest[6] = {59, 59, 23, 31, 12, 6};
@@ -45,6 +48,9 @@ cdef extern from *:
     const int64_t PAST
     const int64_t GAP_MAX  # a longer gap is a date that never was
     const int64_t REPEAT_MAX  # no clock was ever set back further
+    const int64_t BUCKET  # 97 days: a zone changes once in it, or not at all
+    const int ERAS_BEFORE  # 400-year cycles added where a division wants no negative number
+    const uint64_t DAY_UNSIGNED
     const int month_days[13]
     const int lowest[6]  # of each field, second to day-of-week
     const int highest[6]
@@ -252,39 +258,47 @@ cdef class Zone:
     cdef int64_t* fresh
     cdef int count
     cdef int again  # where the cycle begins; the last start is the same place one cycle later. -1: no cycle
-    cdef int hint  # where the last search ended: most searches of a batch end there too
+    cdef int32_t* buckets  # the stretch at each BUCKET seconds from the second start on
+    cdef int bucket_count
 
     def __cinit__(self, const int64_t[:] starts not None, const int32_t[:] offsets not None, bint repeats):
         cdef int count = <int>starts.shape[0]
-        if count == 0 or offsets.shape[0] != count:
-            raise ValueError("a zone needs one offset for each start")
+        _check_arrays(starts, offsets)
+        self.count = count
+        self.bucket_count = <int>((starts[count - 1] - starts[1]) // BUCKET + 1) if count > 1 else 0
         self.starts = <int64_t*>malloc(count * sizeof(int64_t))
         self.fresh = <int64_t*>malloc(count * sizeof(int64_t))
         self.offsets = <int32_t*>malloc(count * sizeof(int32_t))
-        if self.starts == NULL or self.fresh == NULL or self.offsets == NULL:
+        self.buckets = <int32_t*>malloc((self.bucket_count + 1) * sizeof(int32_t))
+        if self.starts == NULL or self.fresh == NULL or self.offsets == NULL or self.buckets == NULL:
             raise MemoryError
-        self.count = count
-        self.fill(starts, offsets)
+        self.fill_stretches(starts, offsets)
+        self.fill_buckets()
         self.again = self.find_cycle() if repeats else -1
 
     def __dealloc__(self):
         free(self.starts)
         free(self.fresh)
         free(self.offsets)
+        free(self.buckets)
 
-    cdef int fill(self, const int64_t[:] starts, const int32_t[:] offsets) except -1:
+    cdef void fill_stretches(self, const int64_t[:] starts, const int32_t[:] offsets) noexcept:
         cdef int index
         cdef int64_t reached = PAST, begin
         for index in range(self.count):
             self.starts[index] = starts[index] if index else PAST
             self.offsets[index] = offsets[index]
-            if index and self.starts[index] <= self.starts[index - 1]:
-                raise ValueError("the starts of a zone must grow")
             begin = self.starts[index] + offsets[index]
             if index:
                 reached = max(reached, self.starts[index] + offsets[index - 1])
             self.fresh[index] = begin if index == 0 or begin - reached > GAP_MAX else reached
-        return 0
+
+    cdef void fill_buckets(self) noexcept:
+        cdef int bucket, index = 1
+        for bucket in range(self.bucket_count):
+            while index + 1 < self.count and self.starts[index + 1] <= self.starts[1] + bucket * BUCKET:
+                index += 1
+            self.buckets[bucket] = index
 
     cdef int find_cycle(self) except -2:
         cdef int last = self.count - 1, index
@@ -302,17 +316,15 @@ cdef class Zone:
         return found
 
     cdef int search(self, int64_t at) noexcept:
-        cdef int low = self.hint, high = self.count, middle
-        if self.starts[low] > at or (low + 1 < high and self.starts[low + 1] <= at):
-            low = 0
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self.starts[middle] <= at:
-                    low = middle
-                else:
-                    high = middle
-            self.hint = low
-        return low
+        cdef int index
+        if self.count == 1 or at < self.starts[1]:
+            return 0
+        if at >= self.starts[self.count - 1]:
+            return self.count - 1
+        index = self.buckets[(at - self.starts[1]) // BUCKET]
+        while self.starts[index + 1] <= at:
+            index += 1
+        return index
 
     cdef void enter(self, Stretch* place, int index) noexcept:
         place.index = index
@@ -352,6 +364,16 @@ cdef class Zone:
         return found
 
 
+cdef int _check_arrays(const int64_t[:] starts, const int32_t[:] offsets) except -1:
+    cdef Py_ssize_t count = starts.shape[0], index
+    if count == 0 or offsets.shape[0] != count:
+        raise ValueError("a zone needs one offset for each start")
+    for index in range(1, count):
+        if starts[index] <= starts[index - 1] or not FIRST <= starts[index] <= LAST:
+            raise ValueError("the starts of a zone must grow, from year 1 to 9999")
+    return 0
+
+
 cdef int64_t _within(int64_t at) noexcept:
     return max(FIRST - 1, min(LAST, at))
 
@@ -361,24 +383,23 @@ cdef int64_t _within(int64_t at) noexcept:
 
 cdef int64_t _days_from_civil(int year, int month) noexcept:
     """The day number of the first of a month (proleptic Gregorian; Howard Hinnant's days_from_civil)."""
-    cdef int64_t y = year - (month <= 2)
-    cdef int64_t era = (y if y >= 0 else y - 399) // 400
-    cdef int64_t year_of_era = y - era * 400
-    cdef int64_t day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    cdef uint32_t from_march = <uint32_t>(year - (month <= 2) + ERAS_BEFORE * 400)
+    cdef uint32_t day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5
+    cdef uint32_t day = from_march * 365 + from_march // 4 - from_march // 100 + from_march // 400 + day_of_year
+    return <int64_t>day - 719_468 - ERAS_BEFORE * 146_097
 
 
 cdef Month _month_of(int64_t day) noexcept:
     """The month a day number lies in (the same source, civil_from_days)."""
     cdef Month found
-    cdef int64_t z = day + 719_468
-    cdef int64_t era = (z if z >= 0 else z - 146_096) // 146_097
-    cdef uint32_t day_of_era = <uint32_t>(z - era * 146_097)
+    cdef uint32_t from_march = <uint32_t>(day + 719_468 + ERAS_BEFORE * 146_097)
+    cdef uint32_t era = from_march // 146_097
+    cdef uint32_t day_of_era = from_march - era * 146_097
     cdef uint32_t year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     cdef uint32_t day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     cdef uint32_t shifted = (5 * day_of_year + 2) // 153
     found.month = shifted + 3 if shifted < 10 else shifted - 9
-    found.year = <int>(year_of_era + era * 400) + (found.month <= 2)
+    found.year = <int>(year_of_era + era * 400) - ERAS_BEFORE * 400 + (found.month <= 2)
     found.first = day - <int64_t>(day_of_year - (153 * shifted + 2) // 5)
     found.length = _length_of(found.year, found.month)
     return found
@@ -446,7 +467,7 @@ cdef int64_t _last_wall(Expression cron, int64_t high) noexcept:
 
 
 cdef int64_t _day_of(int64_t wall) noexcept:
-    return (wall + CYCLE * 30) // DAY - 146_097 * 30  # the cycles keep the dividend positive
+    return <int64_t>(<uint64_t>(wall + ERAS_BEFORE * CYCLE) // DAY_UNSIGNED) - ERAS_BEFORE * 146_097
 
 
 cdef void _to_next_month(Expression cron, Month* place) noexcept:

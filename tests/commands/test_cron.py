@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -70,7 +71,8 @@ def test_each_fault_is_one_line_and_the_exit_status_is_1(capsys: pytest.CaptureF
     assert (status, out) == (1, "")
     assert err.splitlines() == [
         "secondzero: EXPR: minute: 99 is above 59; for example */15 * * * *",
-        "secondzero: --tz: is not the name of a tzdata time zone; the nearest is Europe/Paris; for example Europe/Paris",
+        "secondzero: --tz: is not the name of a tzdata time zone; the nearest is Europe/Paris; "
+        "for example Europe/Paris",
     ]
 
 
@@ -159,7 +161,11 @@ def test_a_wrong_line_is_told_and_the_next_one_answered(
 
 def test_a_last_line_without_an_end_is_answered() -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "engine", "cron", "--stdin"], input=question(), capture_output=True, timeout=20, check=True
+        [sys.executable, "-m", "engine", "cron", "--stdin"],
+        input=question(),
+        capture_output=True,
+        timeout=20,
+        check=True,
     )
     assert json.loads(told.stdout) == {"times": ["2026-03-28T09:00:00Z"]}
 
@@ -173,10 +179,8 @@ def test_a_reader_that_leaves_early_ends_it_quietly() -> None:
         stderr=subprocess.PIPE,
     ) as process:
         process.stdout.close()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.write(many)
-        except BrokenPipeError:
-            pass
         process.stdin = None
         assert process.stderr.read() == b""
         assert process.wait(timeout=20) == 1

@@ -95,7 +95,9 @@ def test_the_dates_are_those_of_the_reference(text: str, after: int) -> None:
     first_day = after // DAY_S
     days = [day for day in range(first_day, first_day + 120) if slow.matches_date(slow_cron.shown(day * DAY_S).date())]
     found = native.compile_expression(text)
-    fast_days = [day for day in range(first_day, first_day + 120) if native.count_walls(found, day * DAY_S, (day + 1) * DAY_S)]
+    fast_days = [
+        day for day in range(first_day, first_day + 120) if native.count_walls(found, day * DAY_S, (day + 1) * DAY_S)
+    ]
     assert fast_days == days
 
 
@@ -170,7 +172,9 @@ def agree(text: str, slow: SlowCron, zone_name: str, after: int, until: int) -> 
     assert native.last_time(cron, zone, after, until) == (expected[-1] if expected else native.NEVER), where
 
 
-@given(EXPRESSIONS, INSTANTS, st.integers(0, 10 * 366 * DAY_S), st.sampled_from(["UTC", "Europe/Paris", "Pacific/Apia"]))
+@given(
+    EXPRESSIONS, INSTANTS, st.integers(0, 10 * 366 * DAY_S), st.sampled_from(["UTC", "Europe/Paris", "Pacific/Apia"])
+)
 @settings(max_examples=200, deadline=None)
 def test_next_last_and_number_of_times_tell_the_same_story(text: str, after: int, span: int, zone_name: str) -> None:
     assume(slow_or_none(text) is not None)
@@ -262,8 +266,14 @@ def test_a_batch_of_other_things_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("starts", "offsets", "repeats"),
-    [([], [], False), ([0, 5], [0], False), ([0, 5, 5], [0, 1, 2], False), ([0, 5], [0, 3600], True)],
-    ids=["no stretch", "unequal", "not growing", "no cycle"],
+    [
+        ([], [], False),
+        ([0, 5], [0], False),
+        ([0, 5, 5], [0, 1, 2], False),
+        ([0, 5], [0, 3600], True),
+        ([0, 2**62], [0, 1], False),
+    ],
+    ids=["no stretch", "unequal", "not growing", "no cycle", "too far"],
 )
 def test_a_zone_of_broken_arrays_is_refused(starts: list[int], offsets: list[int], repeats: bool) -> None:
     with pytest.raises(ValueError, match="zone"):

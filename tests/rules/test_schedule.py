@@ -75,7 +75,9 @@ def test_a_batch_with_a_schedule_that_is_none_names_its_faults() -> None:
     assert [fault.pointer for fault in refused.value.faults] == ["/schedule/cron", "/schedule/time_zone"]
 
 
-@given(st.sampled_from(SCHEDULES), st.integers(0, 40 * 60 * MINUTE_MS), st.integers(0, 240 * MINUTE_MS), st.integers(1, 9))
+@given(
+    st.sampled_from(SCHEDULES), st.integers(0, 40 * 60 * MINUTE_MS), st.integers(0, 240 * MINUTE_MS), st.integers(1, 9)
+)
 @settings(deadline=None)
 def test_forwards_backwards_and_counted_agree(schedule: RunAt | Cron, shift: int, span: int, count: int) -> None:
     after_ms, until_ms = NOON + shift, NOON + shift + span

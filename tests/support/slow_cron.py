@@ -1,8 +1,8 @@
 """The slow reference for compiled cron: the rules as they are said, in plain sets, moment by moment.
 
-It shares nothing with the compiled code: expressions are read with other means, offsets come from the standard library's
-zoneinfo (reading the tzdata package), and time passes second by second, or minute by minute where nothing can happen in
-between.
+It shares nothing with the compiled code: expressions are read with other means, offsets come from the standard
+library's zoneinfo (reading the tzdata package), and time passes second by second, or minute by minute where nothing can
+happen in between.
 """
 
 import re
@@ -29,6 +29,8 @@ MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 class Field(NamedTuple):
@@ -42,8 +44,8 @@ SECOND = Field("second", 0, 59)
 MINUTE_FIELD = Field("minute", 0, 59)
 HOUR = Field("hour", 0, 23)
 DAY = Field("day-of-month", 1, 31)
-MONTH = Field("month", 1, 12, tuple("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()))
-WEEKDAY = Field("day-of-week", 0, 6, tuple("SUN MON TUE WED THU FRI SAT".split()))
+MONTH = Field("month", 1, 12, MONTHS)
+WEEKDAY = Field("day-of-week", 0, 6, WEEKDAYS)
 
 
 class SlowCron:
@@ -193,7 +195,8 @@ def wall_at(zone: zoneinfo.ZoneInfo, at: int) -> int:
 
 
 def shown(wall: int) -> datetime:
-    return datetime(1970, 1, 1) + timedelta(seconds=wall)
+    """What the wall clock shows, in a datetime that calls it UTC."""
+    return EPOCH + timedelta(seconds=wall)
 
 
 def times(cron: SlowCron, zone_name: str, after: int, until: int) -> list[int]:
