@@ -112,13 +112,55 @@ class Base64:
         if text is None:
             return None
         try:
-            return base64.b64decode(text, validate=True)
+            return _within_bounds(base64.b64decode(text, validate=True), at, reading)
         except (binascii.Error, ValueError):
             reading.fault(at, f"{echo(text)} is not base64 with padding", "AAEC")
             return None
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "contentEncoding": "base64", "examples": ["AAEC"]}
+
+
+@dataclass(frozen=True, slots=True)
+class CronText:
+    """A cron expression; what is allowed is said by the compiled reader."""
+
+    text = Text(256, example="0 9 * * MON-FRI")
+
+    def read(self, value: Any, at: str, reading: Reading) -> str | None:
+        text = self.text.read(value, at, reading)
+        reading.faults += [] if text is None else schedules.cron_faults(text, at)
+        return text
+
+    def schema(self) -> dict[str, Any]:
+        return self.text.schema()
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneName:
+    """The exact name of a tzdata zone."""
+
+    text = Text(64, example="Europe/Paris")
+
+    def read(self, value: Any, at: str, reading: Reading) -> str | None:
+        text = self.text.read(value, at, reading)
+        reading.faults += [] if text is None else schedules.zone_faults(text, at)
+        return text
+
+    def schema(self) -> dict[str, Any]:
+        return self.text.schema()
+
+
+@dataclass(frozen=True, slots=True)
+class BodyText:
+    """A body that is text, bounded in bytes."""
+
+    def read(self, value: Any, at: str, reading: Reading) -> bytes | None:
+        text = Text(BODY_BYTES_MAX).read(value, at, reading)
+        return None if text is None else _within_bounds(text.encode(), at, reading)
+
+    def schema(self) -> dict[str, Any]:
+        return Text(BODY_BYTES_MAX).schema()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +175,21 @@ class Header:
 
     def schema(self) -> dict[str, Any]:
         return {"oneOf": [{"type": "string"}, SECRET_HEADER.schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """All headers of a call, sorted by name: their order in JSON means nothing."""
+
+    named = Named(Text(128, example="X-Order-Id"), Header(), entries_max=64)
+
+    def read(self, value: Any, at: str, reading: Reading) -> tuple[tuple[str, HeaderValue], ...]:
+        headers = {name: read for name, read in self.named.read(value, at, reading).items() if read is not None}
+        reading.faults += header_faults([(name, read.value) for name, read in headers.items()], at)
+        return tuple(sorted(headers.items()))
+
+    def schema(self) -> dict[str, Any]:
+        return self.named.schema()
 
 
 def read_job(document: Any, reading: JobReading) -> WrittenJob | None:
@@ -201,37 +258,31 @@ def _build_run_at(given: dict[str, Any], at: str, reading: Reading) -> RunAt:
 
 def _build_cron(given: dict[str, Any], at: str, reading: Reading) -> Cron:
     read = Cron(given["cron"], given.get("time_zone", "UTC"), given.get("start_at"), given.get("end_at"))
-    faults = schedules.faults_of(read.cron, read.time_zone, at)
-    reading.faults += faults
-    if faults or (isinstance(reading, JobReading) and reading.stored and reading.stored.schedule == read):
+    if isinstance(reading, JobReading) and reading.stored and reading.stored.schedule == read:
         return read
     if read.start_at_ms is not None and read.end_at_ms is not None and read.start_at_ms > read.end_at_ms:
-        reading.fault(f"{at}/end_at", "before start_at", None)
+        reading.fault(f"{at}/end_at", "before start_at")
     elif schedules.next_time(read, reading.now_ms) is None:
-        reading.fault(f"{at}/end_at", "no time of this schedule is left before its end", None)
+        reading.fault(f"{at}/end_at", "no time of this schedule is left before its end")
     return read
 
 
-def _build_http_target(given: dict[str, Any], at: str, reading: Reading) -> HttpTarget | None:
-    headers = {name: value for name, value in given.get("headers", {}).items() if value is not None}
-    _check_headers(headers, f"{at}/headers", reading)
+def _build_http_target(given: dict[str, Any], at: str, reading: Reading) -> HttpTarget:
     if "body" in given and "body_base64" in given:
-        reading.fault(f"{at}/body_base64", "body and body_base64 exclude each other", None)
-    body = given["body"].encode() if "body" in given else given.get("body_base64")
-    if body is not None and len(body) > BODY_BYTES_MAX:
-        where = "body" if "body" in given else "body_base64"
-        reading.fault(f"{at}/{where}", f"at most {BODY_BYTES_MAX} bytes, not {len(body)}", None)
+        reading.fault(f"{at}/body_base64", "body and body_base64 exclude each other")
     return HttpTarget(
         url=given["url"],
         method=given.get("method", "POST"),
-        headers=tuple(sorted(headers.items())),
-        body=body,
+        headers=given.get("headers", ()),
+        body=given.get("body", given.get("body_base64")),
         body_is_text="body_base64" not in given,
     )
 
 
-def _check_headers(headers: dict[str, HeaderValue], at: str, reading: Reading) -> None:
-    reading.faults += header_faults([(name, value.value) for name, value in headers.items()], at)
+def _within_bounds(body: bytes, at: str, reading: Reading) -> bytes:
+    if len(body) > BODY_BYTES_MAX:
+        reading.fault(at, f"at most {BODY_BYTES_MAX} bytes, not {len(body)}")
+    return body
 
 
 def _build_secret_header(given: dict[str, Any], at: str, reading: Reading) -> HeaderValue | None:
@@ -241,7 +292,7 @@ def _build_secret_header(given: dict[str, Any], at: str, reading: Reading) -> He
         return HeaderValue(given["value"], secret=True)
     kept = _kept_secret(at, given.get("fingerprint"), reading)
     if kept is None:
-        reading.fault(at, "needs a value, or the fingerprint of the value that is stored", None)
+        reading.fault(at, "needs a value, or the fingerprint of the value that is stored")
     return kept
 
 
@@ -335,11 +386,11 @@ CRON = Record(
     "Cron",
     {
         "cron": Slot(
-            Text(256, example="0 9 * * MON-FRI"),
+            CronText(),
             "Minute, hour, day of month, month, day of week; six fields begin with seconds; or a macro: @daily.",
             required=True,
         ),
-        "time_zone": Slot(Text(64, example="Europe/Paris"), "An exact tzdata name.", default="UTC"),
+        "time_zone": Slot(ZoneName(), "An exact tzdata name.", default="UTC"),
         "start_at": Slot(Instant(), "No time before this one."),
         "end_at": Slot(Instant(), "No time after this one."),
     },
@@ -353,8 +404,8 @@ HTTP_TARGET = Record(
     {
         "url": Slot(Url(), required=True),
         "method": Slot(Choice({method: method for method in HTTP_METHODS}), default="POST"),
-        "headers": Slot(Named(Text(128, example="X-Order-Id"), Header(), entries_max=64)),
-        "body": Slot(Text(BODY_BYTES_MAX), "Sent as it is, in UTF-8; no Content-Type is added."),
+        "headers": Slot(Headers()),
+        "body": Slot(BodyText(), "Sent as it is, in UTF-8; no Content-Type is added."),
         "body_base64": Slot(Base64(), "The body's bytes, where it is no text."),
     },
     _build_http_target,

@@ -23,6 +23,8 @@ _FRACTION = re.compile(r"\.[0-9]*[1-9]")
 
 # What comes back from the caller's own text is cut to this and escaped, so that an answer or log stays readable.
 ECHO_CHARS_MAX = 64
+# A pointer names a key of the caller's; no key we know is longer.
+POINTER_CHARS_MAX = 128
 
 
 @dataclass(slots=True)
@@ -371,8 +373,8 @@ def echo(value: Any) -> str:
 
 
 def pointer_part(key: str) -> str:
-    """A key as part of a JSON pointer (RFC 6901), cut like every echo."""
-    return key[:ECHO_CHARS_MAX].replace("~", "~0").replace("/", "~1")
+    """A key as part of a JSON pointer (RFC 6901), cut where it is longer than any we know."""
+    return key[:POINTER_CHARS_MAX].replace("~", "~0").replace("/", "~1")
 
 
 def nearest(word: str, words: Any) -> str | None:

@@ -8,6 +8,7 @@ from api.definitions import JobReading, WrittenJob, read_job, show_definition
 from api.errors import CONFLICT, Problem, invalid, not_found
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
+from engine.errors import CallerError
 from engine.model import Definition, JobState, job_id_text
 from engine.rules.schedule import next_time
 from engine.rules.timestamps import format_time
@@ -130,7 +131,12 @@ def next_run_at(job: JobRow, now_ms: int) -> int | None:
 
 
 def _next_run_at(job: JobRow, definition: Definition, now_ms: int) -> int | None:
-    return next_time(definition.schedule, now_ms) if job.state == JobState.ACTIVE else None
+    if job.state != JobState.ACTIVE:
+        return None
+    try:
+        return next_time(definition.schedule, now_ms)
+    except CallerError:  # a zone that is gone: the planner sets the job aside, and it is answered all the same
+        return None
 
 
 def _state(job: JobRow, next_ms: int | None) -> str:

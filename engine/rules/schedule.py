@@ -65,10 +65,11 @@ def faults_of(
     cron: object, time_zone: object, cron_pointer: str = "/schedule/cron", zone_pointer: str = "/schedule/time_zone"
 ) -> list[Fault]:
     """Everything wrong with an expression and zone that came from outside; empty if they can be compiled."""
-    return [*_cron_faults(cron, cron_pointer), *_zone_faults(time_zone, zone_pointer)]
+    return [*cron_faults(cron, cron_pointer), *zone_faults(time_zone, zone_pointer)]
 
 
-def _cron_faults(cron: object, pointer: str) -> Iterator[Fault]:
+def cron_faults(cron: object, pointer: str) -> Iterator[Fault]:
+    """What is wrong with an expression."""
     if not isinstance(cron, str):
         yield Fault(pointer, "must be a string", "0 9 * * MON-FRI")
         return
@@ -78,7 +79,8 @@ def _cron_faults(cron: object, pointer: str) -> Iterator[Fault]:
         yield Fault(pointer, str(error), error.example)
 
 
-def _zone_faults(time_zone: object, pointer: str) -> Iterator[Fault]:
+def zone_faults(time_zone: object, pointer: str) -> Iterator[Fault]:
+    """What is wrong with the name of a zone."""
     if not isinstance(time_zone, str):
         yield Fault(pointer, "must be a string", "Europe/Paris")
         return

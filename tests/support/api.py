@@ -1,0 +1,147 @@
+"""The API over a real socket: a server in a thread, and a client that is one tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import orjson
+
+from api.server import make_server
+from api.service import Service
+from engine.clock import Clock, SystemClock
+from engine.config import Dsn, Settings
+from engine.events import Events
+from engine.local.listener import open_listener
+from engine.stages.days import Days
+from engine.store.connection import Row
+from engine.store.fleet import create_fleet
+from engine.store.shard import Shard
+from engine.store.tenants import NewTenant, create_tenant
+from tests.support.mysql import query
+from tests.support.wait import until
+
+PARTITIONS = 8
+TIMEOUT_S = 20
+
+CRON_JOB: dict[str, Any] = {
+    "schedule": {"cron": "0 9 * * *", "time_zone": "Europe/Paris"},
+    "target": {"http": {"url": "https://example.com/hook"}},
+}
+
+
+class Reply(NamedTuple):
+    """An answer; ``json`` is None where there is no body."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    json: Any
+    body: bytes
+
+
+class ApiServer:
+    """A served fleet of its own."""
+
+    def __init__(self, dsns: Sequence[Dsn], port: int, service: Service) -> None:
+        self.dsns = dsns
+        self.port = port
+        self.service = service
+
+    def tenant(self) -> Tenant:
+        """A new tenant with a full key."""
+        return Tenant(self, run_on_first(self.dsns[0], secrets.token_hex(6)))
+
+    def rows(self, sql: str) -> list[Row]:
+        """What a query finds on all shards together."""
+        return [row for dsn in self.dsns for row in asyncio.run(query(dsn, sql))]
+
+
+class Tenant:
+    """A client with one tenant's key."""
+
+    def __init__(self, server: ApiServer, created: NewTenant) -> None:
+        self.server = server
+        self.tenant_id = created.tenant_id
+        self.key: str | None = created.api_key
+
+    def call(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Reply:
+        """One call on a connection of its own; a body that is no bytes is sent as JSON."""
+        sent = dict(headers or {})
+        if self.key is not None:
+            sent.setdefault("Authorization", f"Bearer {self.key}")
+        if body is not None and not isinstance(body, bytes):
+            body = orjson.dumps(body)
+        if body is not None:
+            sent.setdefault("Content-Type", "application/json")
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, path, body, sent)
+            response = connection.getresponse()
+            raw = response.read()
+        finally:
+            connection.close()
+        return Reply(response.status, response.headers, orjson.loads(raw) if raw else None, raw)
+
+    def put(self, name: str, job: object = None, **headers: str) -> Reply:
+        return self.call("PUT", f"/v1/jobs/{name}", CRON_JOB if job is None else job, headers)
+
+    def get(self, path: str) -> Reply:
+        return self.call("GET", path)
+
+    def job(self, name: str) -> Any:
+        """The job as it is answered; it must be there."""
+        reply = self.get(f"/v1/jobs/{name}")
+        assert reply.status == 200, reply
+        return reply.json
+
+
+@contextmanager
+def served(dsns: Sequence[Dsn], clock: Clock | None = None, **settings: Any) -> Iterator[ApiServer]:
+    """Make these clean shards a fleet and serve them on a free port."""
+    asyncio.run(make_fleet(dsns))
+    service = Service(Settings(shards=tuple(dsns), **settings), clock or SystemClock(), Events())
+    with open_listener("127.0.0.1", 0) as listener:
+        server = make_server(service)
+
+        async def serve() -> None:
+            await service.start()
+            try:
+                await server.serve(sockets=[listener])
+            finally:
+                await service.stop()
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),))
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield ApiServer(dsns, listener.getsockname()[1], service)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def make_fleet(dsns: Sequence[Dsn]) -> None:
+    """One fleet with its first days."""
+    shards = [Shard(dsn, index) for index, dsn in enumerate(dsns)]
+    await create_fleet(shards, PARTITIONS)
+    for shard in shards:
+        await Days(shard, Events()).run_once(SystemClock().now_ms())
+        await shard.close()
+
+
+def run_on_first(dsn: Dsn, name: str) -> NewTenant:
+    """A tenant of this name."""
+
+    async def create() -> NewTenant:
+        shard = Shard(dsn, 0)
+        try:
+            return await create_tenant(shard, name)
+        finally:
+            await shard.close()
+
+    return asyncio.run(create())
