@@ -11,6 +11,7 @@ applied, a file never changes: a later file changes what it made.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from pathlib import Path
 from asyncmy.errors import MySQLError
 
 from engine.config import Dsn
-from engine.errors import OperatorError, StoreUnavailable
+from engine.errors import Conflict, OperatorError, StoreUnavailable
 from engine.store import statements
 from engine.store.connection import Connection
 from engine.store.statements import Value
@@ -33,6 +34,10 @@ LOCK_S = 60
 STATEMENT_MS_MAX = 6 * 3_600_000
 # The session holds the lock, so it must outlive the pauses between statements, whatever the server's default is.
 SESSION_IDLE_S_MAX = 3_600
+
+# On a fleet at work: a statement that meets a long transaction tries for about a minute to get in between.
+CONFLICT_TRIES_MAX = 20
+CONFLICT_PAUSE_S = 1.0
 
 # Table, column, key, key to drop, table to drop, partition, column to change: there (or gone) already.
 _ALREADY_SO = frozenset({1050, 1060, 1061, 1091, 1051, 1517, 1054})
@@ -78,7 +83,7 @@ async def apply(dsn: Dsn, *, first: bool, folder: Path = FOLDER) -> list[str]:
             return [file.name for file in files if await _apply_file(connection, file, applied.get(file.number))]
         finally:
             await connection.close()
-    except (StoreUnavailable, MySQLError) as error:
+    except (StoreUnavailable, Conflict, MySQLError) as error:
         raise OperatorError(f"cannot migrate {dsn}: {error}") from error
 
 
@@ -145,11 +150,25 @@ async def _apply_file(connection: Connection, file: Migration, there: Applied | 
     first, started = (there.done, there.started) if there else (0, 0)
     for at in range(first, len(file.pieces)):
         await _note(connection, file, at + 1, at)
-        await connection.begin()
-        await _run(connection, file.pieces[at], may_have_run=at < started)
-        await _note(connection, file, at + 1, at + 1)
-        await connection.commit()
+        await _apply_statement(connection, file, at, may_have_run=at < started)
     return first < len(file.pieces)
+
+
+async def _apply_statement(connection: Connection, file: Migration, at: int, *, may_have_run: bool) -> None:
+    """Again after a lock wait: a session gives up early, since all that comes to a table queues behind waiting DDL."""
+    for tries_left in reversed(range(CONFLICT_TRIES_MAX)):
+        try:
+            await connection.begin()
+            await _run(connection, file.pieces[at], may_have_run=may_have_run)
+            await _note(connection, file, at + 1, at + 1)
+            await connection.commit()
+        except Conflict:
+            await connection.rollback()
+            if not tries_left:
+                raise
+            await asyncio.sleep(CONFLICT_PAUSE_S)
+        else:
+            return
 
 
 async def _note(connection: Connection, file: Migration, started: int, done: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 from engine.config import Dsn
 from engine.errors import OperatorError
 from engine.local.mysqld import MysqlServer
+from engine.store import connection as connection_module
 from engine.store.connection import Connection
 from migrations import apply as module
 from migrations.apply import apply, read_folder
@@ -23,7 +24,12 @@ from tests.support.mysql import query
 from tests.support.wait import until
 
 ONE = "-- One.\nCREATE TABLE one (id INT PRIMARY KEY);\nCREATE TABLE two (id INT PRIMARY KEY);\n"
-TWO = "ALTER TABLE one ADD COLUMN name VARCHAR(10), ADD KEY by_name (name);\nINSERT INTO two VALUES (7);\nUPDATE two SET id = id + 1;\n"
+TWO = """\
+ALTER TABLE one ADD COLUMN name VARCHAR(10), ADD KEY by_name (name);
+INSERT INTO two VALUES (7);
+UPDATE two SET id = id + 1;
+"""
+WAITING = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock%'"
 
 
 @pytest.fixture
@@ -158,6 +164,37 @@ def test_two_migrators_at_once_apply_everything_once(dsn: Dsn, folder: Path) -> 
         return await asyncio.gather(*[apply(dsn, first=True, folder=folder) for _ in range(2)])
 
     assert sorted(asyncio.run(both())) == [[], ["0001_one.sql", "0002_two.sql"]]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_migration_gets_in_between_long_transactions_or_says_so(
+    dsn: Dsn, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(connection_module, "SESSION", "SET SESSION lock_wait_timeout=1, wait_timeout={wait_timeout_s}")
+    monkeypatch.setattr(module, "CONFLICT_PAUSE_S", 0)
+    monkeypatch.setattr(module, "CONFLICT_TRIES_MAX", 2)
+    run(dsn, folder)
+    write(folder, "0003_three.sql", "ALTER TABLE two ADD COLUMN x INT;\n")
+
+    async def meet() -> list[str]:
+        holder = await Connection.open(dsn, 60)
+        await holder.begin()
+        await holder.run(b"SELECT * FROM two")
+        migrator = asyncio.create_task(apply(dsn, first=True, folder=folder))
+        await asyncio.to_thread(until, lambda: rows(dsn, WAITING))
+        if ends:
+            await holder.rollback()
+        try:
+            return await asyncio.wait_for(migrator, 20)
+        finally:
+            await holder.close()
+
+    if ends:
+        assert asyncio.run(meet()) == ["0003_three.sql"]
+    else:
+        with pytest.raises(OperatorError, match=r"cannot migrate .*Lock wait timeout"):
+            asyncio.run(meet())
+    assert run(dsn, folder) == ([] if ends else ["0003_three.sql"])
 
 
 def test_a_changed_file_is_refused_before_anything_is_done(dsn: Dsn, folder: Path) -> None:
