@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from engine.clock import wall_ms
 from engine.errors import OperatorError
 from engine.local import apt
 from engine.local.certificates import write_certificate
+from engine.local.listener import free_port
+from engine.local.process import end_child, spawn
+from engine.local.record import Call
 
-# The log is written in blocks, so that writing it costs the receiver next to nothing; `flush` asks for the last one.
+# The log is written in blocks, so that writing it costs the receiver next to nothing; the last one is asked for.
 _CONFIG = """
 worker_processes 1;
 {affinity}
@@ -25,8 +29,8 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log warn;
 events {{ worker_connections 20000; accept_mutex off; }}
 http {{
-  log_format calls '$msec $request_method $request_uri $http_idempotency_key $http_x_attempt $http_x_scheduled_at';
-  access_log {folder}/calls.log calls buffer=1m;
+  log_format calls '$msec $request_uri $http_idempotency_key $http_x_attempt $http_x_scheduled_at $status';
+  access_log {log};
   client_body_temp_path {folder}/tmp; proxy_temp_path {folder}/tmp; fastcgi_temp_path {folder}/tmp;
   uwsgi_temp_path {folder}/tmp; scgi_temp_path {folder}/tmp;
   keepalive_requests 1000000000;
@@ -44,43 +48,34 @@ _TLS = """listen {address}:{tls_port} ssl backlog=16384;
     ssl_certificate {folder}/sink.pem; ssl_certificate_key {folder}/sink.key;
     ssl_session_cache shared:sink:16m; ssl_protocols TLSv1.2 TLSv1.3;"""
 
-# The receiver and the load generator that benches measure beside, fetched together.
-PACKAGES = ("nginx", "wrk")
+# The receiver, and the load generator that benches measure beside, fetched together.
+_PACKAGES = ("nginx", "wrk")
 _FLUSH = "/.flush/"
-
-
-class Call(NamedTuple):
-    """One line of the receiver's log; what a call did not bring is ``-``."""
-
-    received_ms: int
-    method: str
-    uri: str
-    idempotency_key: str
-    attempt: str
-    scheduled_at: str
-
-    @property
-    def scheduled_at_ms(self) -> int:
-        """The second it was meant for."""
-        return int(datetime.fromisoformat(self.scheduled_at).timestamp() * 1000)
+STOP_S_MAX = 10
 
 
 class Sink:
     """A running receiver; a context manager. With TLS, clients trust ``certificate``."""
 
-    def __init__(self, folder: Path, *, tls: bool = False, address: str = "127.0.0.1", cpu: int | None = None) -> None:
-        """``address`` 0.0.0.0 answers on every 127.x.y.z, each an origin of its own; no other peer is let in."""
+    def __init__(
+        self, folder: Path, *, tls: bool = False, address: str = "127.0.0.1", cpu: int | None = None, log: bool = True
+    ) -> None:
+        """``address`` 0.0.0.0 answers on every 127.x.y.z, each an origin of its own; no other peer is let in.
+
+        ``cpu`` pins it to one core; without ``log`` there are no calls to read.
+        """
         self.folder = folder
-        self.port = _free_port()
-        self.tls_port = _free_port() if tls else 0
+        self.port = free_port()
+        self.tls_port = free_port() if tls else 0
         self.certificate = folder / "sink.pem"
         self._log = folder / "calls.log"
         self._flushes = 0
         folder.mkdir(parents=True, exist_ok=True)
         if tls:
             write_certificate(self.certificate, folder / "sink.key", ["localhost", "127.0.0.1"])
-        (folder / "nginx.conf").write_text(self._config(address, cpu))
-        self._process = subprocess.Popen(_command(folder), stderr=(folder / "start.log").open("wb"))
+        (folder / "nginx.conf").write_text(self._config(address, cpu, log))
+        with (folder / "start.log").open("wb") as said:
+            self._process = spawn(_command(folder), said, signal.SIGTERM)
         self._wait_until_it_answers()
 
     def __enter__(self) -> Sink:
@@ -90,23 +85,32 @@ class Sink:
         self.stop()
 
     def calls(self) -> Iterator[Call]:
-        """Everything received so far, in the order of the log."""
+        """Every call of a run received so far, in the order of the log."""
         self._flush()
         with self._log.open(encoding="ascii", errors="replace") as lines:
             for line in lines:
-                received, *rest = line.rstrip("\n").split(" ")
-                if not rest[1].startswith(_FLUSH):
-                    yield Call(int(received.replace(".", "")), *rest)
+                arrived, uri, key, attempt, scheduled_at, status = line.split()
+                if key != "-":
+                    yield Call(
+                        int(arrived.replace(".", "")),
+                        key,
+                        int(attempt),
+                        _time_ms(scheduled_at),
+                        _name(uri),
+                        int(status),
+                    )
 
     def stop(self) -> None:
         """Stop the receiver; its log stays."""
-        self._process.terminate()
-        self._process.wait(10)
+        end_child(self._process, STOP_S_MAX)
 
-    def _config(self, address: str, cpu: int | None) -> str:
+    def _config(self, address: str, cpu: int | None, log: bool) -> str:
         tls = _TLS.format(folder=self.folder, address=address, tls_port=self.tls_port) if self.tls_port else ""
         affinity = "" if cpu is None else f"worker_cpu_affinity {1 << cpu:b};"
-        return _CONFIG.format(folder=self.folder, address=address, port=self.port, tls=tls, affinity=affinity)
+        calls = f"{self._log} calls buffer=1m" if log else "off"
+        return _CONFIG.format(
+            folder=self.folder, address=address, port=self.port, tls=tls, affinity=affinity, log=calls
+        )
 
     def _wait_until_it_answers(self) -> None:
         deadline_ms = wall_ms() + 10_000
@@ -116,7 +120,7 @@ class Sink:
                 return
             except OSError:
                 continue
-        self._process.kill()
+        self.stop()
         said = (self.folder / "start.log").read_text(errors="replace").strip().splitlines()
         raise OperatorError(f"nginx did not start: {said[-1] if said else 'it said nothing'}")
 
@@ -135,12 +139,26 @@ class Sink:
                 raise OperatorError("nginx did not write its log within 10 s")
 
 
+@lru_cache(4096)
+def _time_ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _name(uri: str) -> str:
+    """A job's name is the last part of the path it calls."""
+    return uri.partition("?")[0].rpartition("/")[2]
+
+
 def _command(folder: Path) -> list[str]:
-    root = apt.fetch(PACKAGES)
-    return [*apt.loader_command(root, "usr/sbin/nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    return [*tool("usr/sbin/nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def tool(path: str) -> list[str]:
+    """The command of nginx or wrk: the machine's own, else one unpacked for this user alone."""
+    installed = shutil.which(path.rpartition("/")[2], path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+    if installed:
+        return [installed]
+    try:
+        return apt.loader_command(apt.fetch(_PACKAGES), path)
+    except OperatorError as error:
+        raise OperatorError(f"benches need nginx and wrk: install them (apt-get install nginx wrk); {error}") from error
