@@ -10,7 +10,7 @@ build: .venv/built
 up: build
 	.venv/bin/secondzero up --demo
 test: build
-	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov
+	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov=engine --cov=api --cov-branch
 check: build
 	.venv/bin/ruff check . && .venv/bin/mypy
 clean:
