@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from asyncmy.converters import escape_string
-
 from engine._native import batch
 
 
@@ -66,19 +64,11 @@ def bind_rows(
 
 
 def render(value: Value) -> str:
-    """A value as SQL text: strings escaped for utf8mb4 with backslashes (the session's sql_mode is ours), bytes in hex."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, int):
-        return str(int(value))
+    """A value as SQL text; a sequence of ints, or of tuples, as the inside of ``IN (…)``."""
     if isinstance(value, Name):
         return _checked(value)
-    if isinstance(value, str):
-        return f"'{escape_string(value)}'"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, float):
-        return repr(value)
+    if value is None or isinstance(value, int | str | bytes | float):
+        return batch.literal(value).decode("ascii")
     return ",".join(map(_item, value)) or "NULL"
 
 

@@ -76,8 +76,8 @@ class World:
         self, name: str, schedule: RunAt | Cron, *, next_run_at_ms: int | None = None, **settings: Any
     ) -> int:
         """A stored, active job, due at its first time from now on unless told otherwise; returns its id."""
-        job_id = mint_job_id(self.now_ms)
         partition_id = partition_of(TENANT, name, PARTITIONS)
+        job_id = mint_job_id(self.now_ms, partition_id)
         definition = Definition(schedule=schedule, **({"target": TARGET} | settings))
         first_ms = schedule.run_at_ms if isinstance(schedule, RunAt) else next_time(schedule, self.now_ms - 1)
         await self.put(job_id, partition_id, name, definition, next_run_at_ms or first_ms)
