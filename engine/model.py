@@ -263,14 +263,27 @@ def partition_of(tenant_id: int, name: str, partitions: int) -> int:
 _JOB_ID_EPOCH_MS = 1_735_689_600_000  # 2025-01-01T00:00:00Z
 
 
+_JOB_ID_RANDOM_BITS = 12
+_JOB_ID_PARTITION_BITS = 10
+_newest_job_id: dict[int, int] = {}
+
+
 def mint_job_id(now_ms: int, partition_id: int) -> int:
     """A new job id of 63 bits: 41 of time, 10 of its partition, 12 random, so that ids grow with time.
 
-    That no two jobs share one is not left to chance: the id names its partition, and (partition_id, job_id) is the key
-    of ``jobs``. Who meets a Duplicate there mints again.
+    That no two jobs share one is not left to chance: this process never mints one twice, the id names its partition,
+    and (partition_id, job_id) is the key of ``jobs``. Who meets a Duplicate there mints again.
     """
-    random_bits = int.from_bytes(os.urandom(2), "big") >> 4
-    return (max(0, now_ms - _JOB_ID_EPOCH_MS) << 22) | (partition_id << 12) | random_bits
+    low_bits = _JOB_ID_RANDOM_BITS + _JOB_ID_PARTITION_BITS
+    place = partition_id << _JOB_ID_RANDOM_BITS
+    random_bits = int.from_bytes(os.urandom(2), "big") >> (16 - _JOB_ID_RANDOM_BITS)
+    job_id = (max(0, now_ms - _JOB_ID_EPOCH_MS) << low_bits) | place | random_bits
+    newest = _newest_job_id.get(partition_id, -1)
+    if job_id <= newest:
+        follows = (newest + 1) >> _JOB_ID_RANDOM_BITS == newest >> _JOB_ID_RANDOM_BITS
+        job_id = newest + 1 if follows else ((newest >> low_bits) + 1 << low_bits) | place
+    _newest_job_id[partition_id] = job_id
+    return job_id
 
 
 def mint_worker_id() -> int:

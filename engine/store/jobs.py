@@ -99,7 +99,7 @@ def _created(job: NewJob, now_ms: int) -> JobRow:
         tenant_id=job.tenant_id,
         name=job.name,
         partition_id=job.partition_id,
-        job_id=mint_job_id(now_ms),
+        job_id=mint_job_id(now_ms, job.partition_id),
         state=JobState.PAUSED if job.paused else JobState.ACTIVE,
         version=1,
         next_run_at_ms=None if job.paused else first_ms,
