@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from engine.model import RunState, Trigger
+from engine.model import JobState, RunState, Trigger
 
 # A claimed run due this soon may have left before its holder reads a signal (every 250 ms): its holder decides.
 START_MARGIN_MS = 1_000
@@ -59,6 +59,17 @@ def on_delete(run: OpenRun, now_ms: int) -> Deed:
     if run.state == RunState.RUNNING:
         return _taken_from_holder(run, now_ms)
     return Deed.WITHDRAW if run.scheduled_at_ms > now_ms else Deed.SKIP
+
+
+def on_taken_back(run: OpenRun, job_state: JobState, now_ms: int) -> Deed:
+    """What its holder makes of a claimed run that it was asked about and has not started. STAND: it waits for anyone,
+    since the change that asked has been undone meanwhile."""
+    waiting = run._replace(state=RunState.WAITING)
+    if job_state == JobState.PAUSED:
+        return on_pause(waiting, now_ms)
+    if job_state == JobState.DELETED:
+        return on_delete(waiting, now_ms)
+    return Deed.STAND
 
 
 def _taken_from_holder(run: OpenRun, now_ms: int) -> Deed:

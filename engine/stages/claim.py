@@ -13,7 +13,8 @@ from typing import NamedTuple
 from engine.clock import Clock
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
-from engine.model import OPEN_STATES, Overlap, Reason, RunKey, RunState
+from engine.model import OPEN_STATES, JobState, Overlap, Reason, RunKey, RunState, Trigger
+from engine.rules.changes import HELD_UNTIL_MS
 from engine.stages.held import PREPARE_MS, HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
@@ -45,6 +46,7 @@ class Waiting(NamedTuple):
     cancel_requested: int
     due_at_ms: int
     reason: int
+    job_state: int
 
     @property
     def key(self) -> RunKey:
@@ -62,6 +64,8 @@ class Take(NamedTuple):
     overlapping: list[HeldRun]
     new_active: list[Row]
     waits: list[Waiting]
+    paused: list[Waiting]
+    deleted: list[Waiting]
     skipped: list[Waiting]
     cancelled: list[Waiting]
     closed: list[Waiting]
@@ -114,7 +118,7 @@ class Claim:
 
     async def _claim(self, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int) -> int:
         """Returns how many runs were claimed or otherwise dealt with."""
-        take = Take([], [], [], [], [], [], [])
+        take = Take([], [], [], [], [], [], [], [], [])
 
         async def transaction() -> None:
             nonlocal take
@@ -136,7 +140,7 @@ class Claim:
         partitions = sorted({key.partition_id for key in candidates})
         placed = {row[0] for row in (await connection.execute("share_placement", {"partitions": partitions})).rows}
         keys = [key for key in candidates if key.partition_id in placed]
-        take = Take([], [], [], [], [], [], [])
+        take = Take([], [], [], [], [], [], [], [], [])
         if not keys:
             return take
         rows = await self._lock(connection, keys, due_at_ms)
@@ -152,6 +156,10 @@ class Claim:
                 continue  # somebody holds it; the reaper sees to it when its holder is gone
             elif run.cancel_requested:
                 take.cancelled.append(run)
+            elif run.job_state == JobState.DELETED:
+                take.deleted.append(run)
+            elif run.job_state == JobState.PAUSED and run.trigger != Trigger.MANUAL:
+                take.paused.append(run)
             elif isinstance(call, Exception):
                 self._events.emit("job.invalid", job_id=run.job_id, error=call)
             elif call.definition.overlap != Overlap.ALLOW:
@@ -224,12 +232,14 @@ class Claim:
             if found != len(claimed):
                 raise Conflict(f"claimed {found} of {len(claimed)} runs")
         await self._end(connection, take.skipped, RunState.SKIPPED, Reason.OVERLAP, now_ms)
+        await self._end(connection, take.deleted, RunState.SKIPPED, Reason.DELETED, now_ms)
         await self._end(connection, take.cancelled, RunState.CANCELLED, None, now_ms)
         due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
         due_rows += [(*run.key, now_ms + OVERLAP_WAIT_MS, Reason.OVERLAP) for run in take.waits]
+        due_rows += [(*run.key, HELD_UNTIL_MS, Reason.HELD) for run in take.paused]
         if due_rows:
             await connection.execute_rows("set_deferred_due", sorted(due_rows), bytes_max=bytes_max)
-        gone = sorted(run.key for run in (*take.skipped, *take.cancelled, *take.closed))
+        gone = sorted(run.key for run in (*take.skipped, *take.deleted, *take.cancelled, *take.closed))
         if gone:
             await connection.execute_rows("delete_deferred", gone, bytes_max=bytes_max)
         if take.new_active:

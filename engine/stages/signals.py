@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from engine.model import RunKey, SignalKind
 from engine.stages.fire import Fire
-from engine.stages.held import HeldRuns
+from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
+from engine.store.changes import take_back
 from engine.store.shard import Shard
 
 SIGNALS_MAX = 5_000
@@ -26,19 +27,23 @@ class Signals:
         )
         if not answer.rows:
             return False
+        unstarted = []
         for _, kind, partition_id, scheduled_at, job_id, attempt in answer.rows:
-            self._obey(SignalKind(kind), RunKey(partition_id, scheduled_at, job_id), attempt)
+            run = self._held.find(RunKey(partition_id, scheduled_at, job_id), attempt)
+            if run is not None and self._obey(SignalKind(kind), run):
+                unstarted.append((run.key, attempt))
+        await take_back(self._shard, self._lease.worker_id, unstarted, now_ms)
         await self._shard.execute(
             "delete_signals", {"worker_id": self._lease.worker_id, "signal_id": answer.rows[-1][0]}
         )
         return len(answer.rows) == SIGNALS_MAX
 
-    def _obey(self, kind: SignalKind, key: RunKey, attempt: int) -> None:
-        """A run that is not held under this attempt has ended or moved on: nothing to do."""
-        run = self._held.find(key, attempt)
-        if run is None:
-            return
+    def _obey(self, kind: SignalKind, run: HeldRun) -> bool:
+        """True for a run that will not be fired, and goes back where it is not yet taken back."""
         if kind == SignalKind.CANCEL:
             self._fire.cancel(run)
-        elif not run.in_flight:
-            self._fire.abandon(run)
+            return False
+        if run.in_flight:
+            return False
+        self._fire.abandon(run)
+        return True

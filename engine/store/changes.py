@@ -7,7 +7,7 @@ immutable version. A change that touches claimed runs leaves signals for those w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,13 +18,13 @@ from engine.model import (
     JobState,
     MissedRuns,
     Reason,
-    RunAt,
+    RunKey,
     RunState,
     SignalKind,
     Trigger,
     VersionEvent,
 )
-from engine.rules.changes import HELD_UNTIL_MS, Deed, OpenRun, on_delete, on_edit, on_pause
+from engine.rules.changes import HELD_UNTIL_MS, Deed, OpenRun, on_delete, on_edit, on_pause, on_taken_back
 from engine.rules.planning import MissedPolicy, PlannedTime, Skip, plan_job, settle_missed, skipped_range
 from engine.rules.schedule import next_time
 from engine.store.connection import Connection, Row
@@ -208,6 +208,55 @@ async def wait_obeyed(shard: Shard, signalled: Signalled) -> bool:
     return False
 
 
+async def take_back(shard: Shard, worker_id: int, runs: Sequence[tuple[RunKey, int]], now_ms: int) -> int:
+    """For a worker that was told WITHDRAWN of runs (key, attempt) which it has not started and will not start: they go
+    where the change of their job wants them. What is no longer its own is left alone; returns how many were."""
+
+    async def transaction() -> int:
+        async with shard.transaction() as connection:
+            jobs = sorted({(key.partition_id, key.job_id) for key, _ in runs})
+            rows = await connection.fetch_rows("lock_job_states", jobs, bytes_max=shard.packet_bytes_max)
+            states = {(row[0], row[1]): JobState(row[2]) for row in rows}
+            mine = await _lock_unstarted(connection, worker_id, runs, shard.packet_bytes_max)
+            deeds = {run: on_taken_back(run, states[run.partition_id, run.job_id], now_ms) for run in mine}
+            await _put_back(connection, deeds, now_ms, shard.packet_bytes_max)
+            return len(mine)
+
+    return await shard.retrying(transaction) if runs else 0
+
+
+async def _lock_unstarted(
+    connection: Connection, worker_id: int, runs: Sequence[tuple[RunKey, int]], bytes_max: int
+) -> list[OpenRun]:
+    keys = sorted((*key, attempt) for key, attempt in runs)
+    times = [key.scheduled_at_ms for key, _ in runs]
+    values = {"from_at": min(times), "to_at": max(times), "worker_id": worker_id}
+    rows = await connection.fetch_rows("lock_unstarted_runs", keys, values, bytes_max=bytes_max)
+    return [open_run(row) for row in rows]
+
+
+async def _put_back(connection: Connection, deeds: Mapping[OpenRun, Deed], now_ms: int, bytes_max: int) -> None:
+    withdrawn = [run for run, deed in deeds.items() if deed is Deed.WITHDRAW]
+    if withdrawn:
+        await _withdraw_rows(connection, withdrawn, bytes_max)
+        earlier = sorted((run.partition_id, run.job_id, run.scheduled_at_ms) for run in withdrawn)
+        await connection.execute_rows("resume_earlier", earlier, bytes_max=bytes_max)
+    skipped = [run for run, deed in deeds.items() if deed is Deed.SKIP]
+    if skipped:
+        await _end_rows(connection, skipped, RunState.SKIPPED, Reason.DELETED, now_ms, bytes_max)
+    waiting = [run for run, deed in deeds.items() if deed in (Deed.HOLD, Deed.STAND)]
+    if waiting:
+        await connection.execute_rows("let_runs_wait", _fences(waiting), _bounds(waiting), bytes_max=bytes_max)
+        due = [(*run[:3], *_due_again(run, deeds[run], now_ms)) for run in waiting]
+        await connection.execute_rows("insert_deferred", sorted(due), bytes_max=bytes_max)
+
+
+def _due_again(run: OpenRun, deed: Deed, now_ms: int) -> tuple[int, Reason]:
+    if deed is Deed.HOLD:
+        return HELD_UNTIL_MS, Reason.HELD
+    return max(now_ms, run.scheduled_at_ms), Reason.GIVEN_BACK
+
+
 def open_run(row: Row) -> OpenRun:
     """A row of ``lock_open_runs_of_job`` or ``lock_run``."""
     partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger, version = row
@@ -266,11 +315,8 @@ async def _edit_schedule(change: Change, definition: Definition) -> None:
     standing_ms = change.now_ms
     if change.job.state == JobState.ACTIVE:
         await _plan_up_to_freeze(change)
-        await _withdraw_beyond_freeze(change)
-        frozen_until_ms = change.now_ms + change.windows.freeze_ms
-        standing_ms = max(change.now_ms, min(change.job.last_run_at_ms or 0, frozen_until_ms))
-    schedule = definition.schedule
-    first_ms = schedule.run_at_ms if isinstance(schedule, RunAt) else next_time(schedule, standing_ms)
+        standing_ms = await _withdraw_beyond_freeze(change)
+    first_ms = first_run_at(definition.schedule, standing_ms)
     change.become(state=JobState.ACTIVE, next_run_at_ms=first_ms, resume_at_ms=None, note=None)
 
 
@@ -293,16 +339,15 @@ async def _plan_up_to_freeze(change: Change) -> None:
         change.become(last_run_at_ms=max(job.last_run_at_ms or 0, planned.times[-1].scheduled_at_ms))
 
 
-async def _withdraw_beyond_freeze(change: Change) -> None:
-    """Also moves the next time back to the earliest run withdrawn, never forward."""
+async def _withdraw_beyond_freeze(change: Change) -> int:
+    """Also moves the next time back to the earliest run withdrawn, never forward. Returns when the last run that stands
+    is due, or now."""
     frozen_until_ms = change.now_ms + change.windows.freeze_ms
-    last_ms = change.job.last_run_at_ms
-    if last_ms is None or last_ms <= frozen_until_ms:
-        return
-    runs = await _open_runs_between(change, frozen_until_ms + 1, last_ms)
+    runs = await _open_runs_between(change, change.now_ms + 1, change.job.last_run_at_ms or 0)
     withdrawn = [run for run in runs if on_edit(run, frozen_until_ms) is Deed.WITHDRAW]
     await _withdraw(change, withdrawn)
     _plan_again_from(change, withdrawn, "next_run_at_ms")
+    return max([change.now_ms, *(run.scheduled_at_ms for run in runs if run not in withdrawn)])
 
 
 async def _pause(change: Change) -> None:
@@ -404,13 +449,15 @@ async def _open_runs_between(change: Change, from_ms: int, to_ms: int) -> list[O
 async def _withdraw(change: Change, runs: Sequence[OpenRun]) -> None:
     if not runs:
         return
-    found = await change.connection.execute_rows(
-        "withdraw_runs", _fences(runs), _bounds(runs), bytes_max=change.bytes_max
-    )
+    await _withdraw_rows(change.connection, runs, change.bytes_max)
+    change.told += [run for run in runs if run.worker_id is not None]
+
+
+async def _withdraw_rows(connection: Connection, runs: Sequence[OpenRun], bytes_max: int) -> None:
+    found = await connection.execute_rows("withdraw_runs", _fences(runs), _bounds(runs), bytes_max=bytes_max)
     if found != len(runs):
         raise Conflict(f"withdrew {found} of {len(runs)} runs")
-    await _forget(change.connection, runs, change.bytes_max)
-    change.told += [run for run in runs if run.worker_id is not None]
+    await _forget(connection, runs, bytes_max)
 
 
 async def _hold(change: Change, runs: Sequence[OpenRun]) -> None:

@@ -37,7 +37,7 @@ STRAIGHT_JOIN runs AS r
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = :state, r.reason = :reason, r.finished_at = :now_ms, r.attempt = k.attempt + 1, r.worker_id = NULL,
     r.lease_until = NULL
-WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 3) AND r.attempt = k.attempt
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3) AND r.attempt = k.attempt
 
 -- name: reopen_waiting_runs
 -- Withdrawn runs that are wanted after all, with the version of now.
@@ -76,3 +76,34 @@ FOR UPDATE
 -- name: request_cancel
 UPDATE runs SET cancel_requested = 1
 WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id = :job_id AND attempt = :attempt
+
+-- name: lock_job_states
+-- Before their runs, as everywhere.
+SELECT j.partition_id, j.job_id, j.state
+FROM (VALUES :rows) AS k (partition_id, job_id)
+STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+FOR UPDATE
+
+-- name: lock_unstarted_runs
+-- Which of these the worker still holds under this attempt.
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at
+  AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt
+FOR UPDATE
+
+-- name: let_runs_wait
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
+STRAIGHT_JOIN runs AS r
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+SET r.state = 3, r.worker_id = NULL, r.lease_until = NULL
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 2 AND r.attempt = k.attempt
+
+-- name: resume_earlier
+-- A paused job is planned again from the earliest of its runs that never started.
+UPDATE (VALUES :rows) AS k (partition_id, job_id, resume_at)
+STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+SET j.resume_at = LEAST(COALESCE(j.resume_at, k.resume_at), k.resume_at)
+WHERE j.state = 2

@@ -12,16 +12,18 @@ LIMIT :rows_max
 SELECT partition_id FROM partitions WHERE partition_id IN (:partitions) FOR SHARE
 
 -- name: lock_deferred_runs
--- The candidates' runs with their deferred rows; what another claimer holds is left to it.
+-- The candidates' runs with their deferred rows; what another claimer holds is left to it. The job's state is read
+-- without a lock: a pause or delete that is not yet committed holds the runs that it has found.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.state, r.priority, r.trigger_kind,
-       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason
+       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason, COALESCE(j.state, 4)
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 STRAIGHT_JOIN deferred AS d
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
+LEFT JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND d.due_at <= :due_at
-FOR UPDATE SKIP LOCKED
+FOR UPDATE OF r, d SKIP LOCKED
 
 -- name: claim_runs
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, lease_until)
