@@ -3,7 +3,7 @@ PYTHON ?= python3
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
 NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations
-.PHONY: build up test check clean
+.PHONY: build up test check asan clean
 build: .venv/built
 .venv/built: pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) engine/local/preflight.py && $(PYTHON) -m venv .venv && .venv/bin/pip install -q -e '.[test,bench]' && touch .venv/built
@@ -13,5 +13,7 @@ test: build
 	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov=engine --cov=api --cov-branch
 check: build
 	.venv/bin/ruff check . && .venv/bin/mypy
+asan: build
+	.ci/asan
 clean:
 	rm -rf .venv build *.egg-info engine/_native/*.c engine/_native/*.so

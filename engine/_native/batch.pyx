@@ -34,7 +34,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     NUMBER_BYTES_MAX = 40        # of any int or float literal, and of the words around it
-    STATEMENT_BYTES_MIN = 1024   # of the buffer to start with
+    TEXT_BYTES_MIN = 128         # of the buffer to start with
     PACKET_BYTES = 16            # of max_allowed_packet, for what stands beside the text in its packet
 
 cdef enum Kind:
@@ -71,6 +71,7 @@ def build(bytes head not None, rows, bytes tail not None, bytes row_open not Non
     cdef object fast_rows = PySequence_Fast(rows, "rows must be a sequence of rows")
     cdef Text text = Text(NULL, 0, 0, bytes_max, 0, 0)
     try:
+        grow(&text, TEXT_BYTES_MIN)
         return write_statements(&text, head, fast_rows, tail, row_open, rows_max, bytes_max - PACKET_BYTES)
     finally:
         PyMem_Free(text.data)
@@ -79,6 +80,7 @@ def build(bytes head not None, rows, bytes tail not None, bytes row_open not Non
 def literal(value):
     cdef Text text = Text(NULL, 0, 0, PY_SSIZE_T_MAX, -1, -1)
     try:
+        grow(&text, TEXT_BYTES_MIN)
         write_value(&text, value)
         return PyBytes_FromStringAndSize(text.data, text.size)
     finally:
@@ -285,7 +287,7 @@ cdef inline int write(Text *text, const char *piece, Py_ssize_t size) except -1:
 
 cdef inline int reserve(Text *text, Py_ssize_t size) except -1:
     if text.size + size > text.capacity:
-        grow(text, max(2 * text.capacity, text.size + size, <Py_ssize_t>STATEMENT_BYTES_MIN))
+        grow(text, max(2 * text.capacity, text.size + size))
     return 0
 
 

@@ -10,7 +10,7 @@ from engine._native import ABI, require
 
 def test_every_compiled_module_is_checked() -> None:
     folder = Path(engine._native.__file__).parent
-    assert {path.stem for path in folder.glob("*.pyx")} == set(ABI)
+    assert {path.stem for path in folder.glob("*.pyi")} == set(ABI)
 
 
 def test_a_stale_build_is_refused() -> None:
