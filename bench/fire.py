@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from engine.clock import SystemClock, cpu_ms, perf_ns
+from engine.clock import SystemClock, cpu_ns, perf_ns
 from engine.errors import OperatorError
 from engine.local.nginx import Sink, tool
 from engine.outbound.client import HttpClient
@@ -115,15 +115,15 @@ class _Burst:
         self._open = True
 
     async def run(self, seconds: int) -> Rate:
-        started_ns, started_cpu_ms = perf_ns(), cpu_ms()
+        started_ns, started_cpu_ns = perf_ns(), cpu_ns()
         for number, request in enumerate(self._requests):
             self._client.send(request, self._on_done, number)
         await asyncio.sleep(seconds)
         self._open = False
-        count, took_ns, took_cpu_ms = self._answered, perf_ns() - started_ns, cpu_ms() - started_cpu_ms
+        count, took_ns, took_cpu_ns = self._answered, perf_ns() - started_ns, cpu_ns() - started_cpu_ns
         if self._failed:
             raise OperatorError(f"a request failed: {self._failed.reason} {self._failed.detail}")
-        return Rate(count * 1e9 / took_ns, took_cpu_ms * 1e3 / count)
+        return Rate(count * 1e9 / took_ns, took_cpu_ns / 1e3 / count)
 
     def _on_done(self, number: int, outcome: Outcome) -> None:
         if outcome.status != 200:

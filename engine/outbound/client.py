@@ -14,7 +14,7 @@ import asyncio
 import ssl
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.clock import Clock
 from engine.model import OutcomeKind
@@ -26,6 +26,8 @@ from engine.outbound.resolver import Resolver
 from engine.outbound.target import Guard
 from engine.outbound.tls import Sessions, client_context
 from engine.rules.target_text import Origin
+
+T = TypeVar("T")
 
 # On the fire path: a NamedTuple's own constructor and the look-up of an enum's member take half a microsecond together.
 _new_tuple = tuple.__new__
@@ -63,7 +65,8 @@ class HttpClient:
         self.sent_again = 0  # requests that met a closing connection
         self._connections = 0
         self.short: dict[Pool, None] = {}  # pools that found no room for a connection, the first one first
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = False
 
     def send(self, request: Request, on_done: Done, token: Hashable) -> None:
         """Send now; ``on_done(token, outcome)`` is called once, never from within this call."""
@@ -110,14 +113,18 @@ class HttpClient:
         return sum(len(pool.idle) for pool in self._pools.values())
 
     async def close(self) -> None:
-        """Abort every request and close every connection."""
+        """Abort every request and close every connection; nobody is told."""
+        self._closing = True
         self._requests.clear()
         self.deadlines.close()
+        pools = list(self._pools.values())
+        for pool in pools:
+            pool.waiting.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for pool in list(self._pools.values()):
-            pool.close()
+        for connection in [connection for pool in pools for connection in pool.connections]:
+            connection.close(reset=connection.request is not None)
 
     # What follows is for the pools and connections.
 
@@ -134,15 +141,18 @@ class HttpClient:
         outcome = Outcome(kind, None, None, b"", request.started_ms, self.now_ms(), request.bytes_sent, reason, detail)
         self.loop.call_soon(request.on_done, request.token, outcome)
 
-    def spawn(self, opening: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, opening: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the opening of a connection; it ends with the client at the latest."""
         task = self.loop.create_task(opening)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def reserve(self, pool: Pool) -> bool:
-        """Room for one more connection, made by closing an idle one if need be; else the pool is told of the next."""
-        if self._connections >= self.limits.connections and not self._close_one_idle():
+        """Room for one more connection, made by closing idle ones if need be; else the pool is told of the next."""
+        while self._connections >= self.limits.connections and self._close_one_idle():
+            pass
+        if self._closing or self._connections >= self.limits.connections:
             self.short[pool] = None
             return False
         self._connections += 1
@@ -151,13 +161,14 @@ class HttpClient:
     def unreserve(self) -> None:
         """A connection is gone."""
         self._connections -= 1
-        while self.short and self._connections < self.limits.connections:
+        while self.short and self._connections < self.limits.connections and not self._closing:
             pool = next(iter(self.short))
             del self.short[pool]
             pool.grow()
 
     def drop(self, pool: Pool) -> None:
         """Forget an empty pool."""
+        self.short.pop(pool, None)
         if self._pools.get(pool.key) is pool:
             del self._pools[pool.key]
 

@@ -202,7 +202,7 @@ class Connection:
             self.idle_since_ms = now_ms
             self.pool.release(self, now_ms)
         else:
-            self.close(reset=True)
+            self.close(reset=True)  # all of the answer is read; a FIN from us would hold the port for a minute
         self._client.answer(request, status, retry_after, excerpt, now_ms)
 
     def _ended(self) -> bool:
@@ -242,7 +242,11 @@ class TlsConnection(Connection):
         self._outgoing = stream.outgoing
 
     def _put(self, data: bytes) -> None:
-        self._stream.ssl.write(data)
+        try:
+            self._stream.ssl.write(data)
+        except ssl.SSLError as error:
+            self._broken(str(error), fin=False)
+            return
         self._write(self._outgoing.read())
 
     def _received(self, data: bytes) -> bool:

@@ -28,17 +28,17 @@ _OF_THE_TARGET = frozenset({OutcomeKind.TARGET_REFUSED, OutcomeKind.DNS_FAILED})
 class Pool:
     """Never shared between tenants. Idle connections are a stack, so that few are used often and the rest age out."""
 
-    __slots__ = ("_connections", "_opening", "_turn", "client", "idle", "key", "size", "waiting", "watched_ms")
+    __slots__ = ("_opening", "_turn", "_warming", "client", "connections", "idle", "key", "waiting", "watched_ms")
 
     def __init__(self, client: HttpClient, key: tuple[int, Origin]) -> None:
         self.client = client
         self.key = key
+        self.connections: set[Connection] = set()
         self.idle: list[Connection] = []
         self.waiting: deque[Request] = deque()
-        self.size = 0  # connections open or being opened
         self.watched_ms = NEVER_MS
-        self._connections: set[Connection] = set()
         self._opening = 0
+        self._warming = 0
         self._turn = 0
 
     def send(self, request: Request, now_ms: int) -> None:
@@ -75,52 +75,61 @@ class Pool:
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._connections.discard(connection)
+        self.connections.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
-        self._shrink()
+        self.client.unreserve()
+        self.grow()
+        self.drop_if_unused()
 
     def forget(self, request: Request) -> None:
         """A waiting request was aborted."""
         self.waiting.remove(request)
-        self._drop_if_empty()
+        self.drop_if_unused()
 
-    def close(self) -> None:
-        """Close every connection; what waits or is in flight is told nothing."""
-        self.waiting.clear()
-        for connection in list(self._connections):
-            connection.close(reset=connection.request is not None)
+    def look(self, now_ms: int) -> int:
+        """Time out the waiting requests whose time is over."""
+        for request in [request for request in self.waiting if request.deadline_ms <= now_ms]:
+            self.waiting.remove(request)
+            self.client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
+        self.drop_if_unused()
+        if not self.waiting:
+            return NEVER_MS
+        return max(min(request.deadline_ms for request in self.waiting), now_ms + LOOK_EVERY_MS)
+
+    async def warm(self, count: int) -> Failure | None:
+        """Have up to ``count`` connections open and idle; the failure, if it did not come to that."""
+        self._warming += 1
+        try:
+            addresses = await self.client.opener.addresses(self.key[1])
+            held = () if isinstance(addresses, Failure) else addresses
+            self._close_idle([connection for connection in self.idle if connection.address not in held])
+            if isinstance(addresses, Failure):
+                return addresses
+            workers = [self.client.spawn(self._warm_on(count)) for _ in range(min(WARMING_AT_ONCE, count))]
+            return next((failure for failure in await asyncio.gather(*workers) if failure), None)
+        finally:
+            self._warming -= 1
+            self.drop_if_unused()
+
+    def grow(self) -> None:
+        """Open a connection for each waiting request that none is being opened for, within the bounds."""
+        while self._opening < len(self.waiting) and self._reserve():
+            self.client.spawn(self._open_for_waiting())
 
     def keep_session(self, stream: TlsStream) -> None:
         """Remember a connection's TLS session for the next one."""
         self.client.sessions.keep(self.key, stream, self.client.now_ms())
 
-    def look(self, now_ms: int) -> int:
-        """Time out the waiting requests whose time is over."""
-        late = [request for request in self.waiting if request.deadline_ms <= now_ms]
-        for request in late:
-            self.waiting.remove(request)
-            self.client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
-        self._drop_if_empty()
-        earliest_ms = min((request.deadline_ms for request in self.waiting), default=NEVER_MS)
-        return max(earliest_ms, now_ms + LOOK_EVERY_MS) if self.waiting else NEVER_MS
-
-    async def warm(self, count: int) -> Failure | None:
-        """Have up to ``count`` connections open and idle; the failure, if it did not come to that."""
-        addresses = await self.client.opener.addresses(self.key[1])
-        if isinstance(addresses, Failure):
-            self._close_idle(self.idle)
-            return addresses
-        self._close_idle([connection for connection in self.idle if connection.address not in addresses])
-        workers = [self._warm_on(count) for _ in range(min(WARMING_AT_ONCE, count))]
-        return next((failure for failure in await asyncio.gather(*workers) if failure), None)
+    def drop_if_unused(self) -> None:
+        """Nobody needs an empty pool."""
+        if not (self.connections or self.waiting or self._opening or self._warming):
+            self.client.drop(self)
 
     async def _warm_on(self, count: int) -> Failure | None:
         failure = None
         while not failure and len(self.idle) + self._opening < count and self._reserve():
             failure = await self._open()
-            if failure:
-                self._shrink()
         return failure
 
     def _expect(self, request: Request) -> None:
@@ -129,15 +138,10 @@ class Pool:
             self.client.deadlines.watch(self, request.deadline_ms)
         self.grow()
 
-    def grow(self) -> None:
-        """Open a connection for each waiting request that none is being opened for, within the bounds."""
-        while self._opening < len(self.waiting) and self._reserve():
-            self.client.spawn(self._open_for_waiting())
-
     def _reserve(self) -> bool:
-        if self.size >= self.client.limits.connections_per_origin or not self.client.reserve(self):
+        size = len(self.connections) + self._opening
+        if size >= self.client.limits.connections_per_origin or not self.client.reserve(self):
             return False
-        self.size += 1
         self._opening += 1
         return True
 
@@ -145,10 +149,10 @@ class Pool:
         failure = await self._open()
         if failure:
             self._fail_waiting(failure)
-            self._shrink()
+            self.drop_if_unused()
 
     async def _open(self) -> Failure | None:
-        """Open the reserved connection; on a failure the caller says who pays for it, then gives the place back."""
+        """Open the connection that a place was reserved for."""
         client, opened = self.client, None
         self._turn += 1
         try:
@@ -156,8 +160,8 @@ class Pool:
             opened = await client.opener.open(self.key[1], session, self._turn)
         finally:
             self._opening -= 1
-            if opened is None:
-                self._shrink()  # cancelled
+            if opened is None or isinstance(opened, Failure):
+                client.unreserve()
         if isinstance(opened, Failure):
             return opened
         self.release(self._connect(*opened), client.now_ms())
@@ -169,25 +173,18 @@ class Pool:
             connection: Connection = TlsConnection(self, sock, address, now_ms, stream)
         else:
             connection = Connection(self, sock, address, now_ms)
-        self._connections.add(connection)
+        self.connections.add(connection)
         return connection
 
     def _fail_waiting(self, failure: Failure) -> None:
-        count = len(self.waiting) if failure.kind in _OF_THE_TARGET else 1
-        for _ in range(min(count, len(self.waiting))):
+        """A connection could not be opened: its request fails, unless others are open that may serve it yet."""
+        if failure.kind in _OF_THE_TARGET:
+            while self.waiting:
+                self.client.fail(self.waiting.popleft(), failure)
+        elif self.waiting and not self.connections:
             self.client.fail(self.waiting.popleft(), failure)
+            self.grow()
 
     def _close_idle(self, connections: list[Connection]) -> None:
         for connection in list(connections):
             connection.close()
-
-    def _shrink(self) -> None:
-        self.size -= 1
-        self.client.unreserve()
-        if self.waiting:
-            self.grow()
-        self._drop_if_empty()
-
-    def _drop_if_empty(self) -> None:
-        if not self.size and not self.waiting:
-            self.client.drop(self)

@@ -35,10 +35,9 @@ def test_the_sink_logs_each_run_with_its_millisecond(tmp_path):
 
 
 def test_every_loopback_address_is_an_origin_of_its_own(tmp_path):
-    with Sink(tmp_path, address="0.0.0.0") as sink:
-        with socket.create_connection(("127.9.8.7", sink.port), 5) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+    with Sink(tmp_path, address="0.0.0.0") as sink, socket.create_connection(("127.9.8.7", sink.port), 5) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_without_the_tools_the_error_says_how_to_get_them(monkeypatch):

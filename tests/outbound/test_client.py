@@ -1,6 +1,7 @@
 """The client against servers that misbehave in every way: each ends in the right outcome, and closes what it must."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import socket
@@ -717,3 +718,66 @@ async def test_many_calls_leave_no_socket_and_no_pool(monkeypatch):
         await until_async(lambda: out.client.connections == 0)
         assert not out.client._pools
         await until_async(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@in_loop
+async def test_where_no_more_connections_can_be_opened_the_open_ones_serve_all():
+    async with serving(answering(OK)) as peer, outbound() as out:
+        await out.call(url(peer))
+        peer.stop_listening()
+        outcomes = await asyncio.gather(*(out.start(url(peer)) for _ in range(20)))
+        assert {outcome.status for outcome in outcomes} == {200}, outcomes
+        assert peer.visits == 1
+
+
+@contextlib.contextmanager
+def swallowing_listener():
+    """A listener whose queue is full: further connections are neither accepted nor refused."""
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            filler = held.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+@in_loop
+async def test_a_peer_that_swallows_connections_costs_no_more_than_the_time_out():
+    with swallowing_listener() as port:
+        async with outbound() as out:
+            outcome = await out.call(f"http://127.0.0.1:{port}/", timeout_ms=100)
+            assert (outcome.kind, outcome.bytes_sent) == (OutcomeKind.TIMEOUT, False)
+
+
+@in_loop
+async def test_a_peer_that_swallows_connections_is_given_up_at_last(monkeypatch):
+    monkeypatch.setattr("engine.outbound.opening.CONNECT_MS", 50)
+    with swallowing_listener() as port:
+        async with outbound() as out:
+            outcome = await out.call(f"http://127.0.0.1:{port}/")
+            assert (outcome.kind, outcome.reason) == (OutcomeKind.CONNECT_FAILED, "connect_timeout")
+            assert out.client.connections == 0
+            assert not out.client._pools
+
+
+@in_loop
+async def test_closing_while_connections_are_opened_leaves_no_socket():
+    before = len(os.listdir("/proc/self/fd"))
+    with swallowing_listener() as port:
+        async with outbound() as out:
+            calls = [out.start(f"http://127.0.0.1:{port}/") for _ in range(10)]
+            warming = asyncio.ensure_future(out.client.warm(2, out.target(f"http://127.0.0.1:{port}/").origin, 10))
+            await until_async(lambda: out.client.connections == 18)
+        await asyncio.wait([warming])
+        assert out.client.connections == 0
+        assert not any(call.done() for call in calls)
+    await until_async(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@pytest.mark.parametrize("names", [Names(), Names("10.0.0.1"), Names("127.0.0.2")])
+@in_loop
+async def test_warming_what_cannot_be_called_leaves_nothing(names):
+    async with outbound(names=names) as out:
+        assert await out.client.warm(1, out.target("http://example.com:1/").origin, 5) is not None
+        assert not out.client._pools

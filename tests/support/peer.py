@@ -65,6 +65,7 @@ class Peer:
         self.visits = 0
         self.ended: list[str] = []  # how each script ended: "" or the name of an exception
         self.port = 0
+        self.stop_listening: Callable[[], None] = lambda: None
 
     async def treat(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.visits += 1
@@ -85,6 +86,7 @@ async def serving(script: Script, tls: ssl.SSLContext | None = None, host: str =
     peer = Peer(script)
     server = await asyncio.start_server(peer.treat, host, 0, ssl=tls, backlog=1024)
     peer.port = server.sockets[0].getsockname()[1]
+    peer.stop_listening = server.close
     try:
         yield peer
     finally:
