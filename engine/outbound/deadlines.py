@@ -43,6 +43,14 @@ class Deadlines:
         if at_ms < self._timer_ms:
             self._set_timer(at_ms)
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_ms(self) -> int:
+        """When something is looked at next, NEVER_MS if nothing is watched."""
+        return self._timer_ms
+
     def close(self) -> None:
         """Look at nothing any more."""
         self._heap.clear()

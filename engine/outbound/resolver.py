@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import aiodns
@@ -40,12 +41,14 @@ class Resolver(Protocol):
 class DnsResolver:
     """The system's name servers and hosts file, through c-ares. Names are absolute: no search list is applied."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_servers: Sequence[str] | None = None) -> None:
+        """``name_servers``: ``address`` or ``address:port``, instead of the system's."""
+        self._name_servers = name_servers
         self._ares: aiodns.DNSResolver | None = None  # made in the process and loop that ask
 
     async def resolve(self, host: str) -> Answer:
         if self._ares is None:
-            self._ares = aiodns.DNSResolver(timeout=TRY_S, tries=2, domains=[])
+            self._ares = aiodns.DNSResolver(self._name_servers, timeout=TRY_S, tries=2, domains=[])
         try:
             async with asyncio.timeout(LOOKUP_MS_MAX / 1000):
                 found = await self._ares.getaddrinfo(host, type=socket.SOCK_STREAM)
