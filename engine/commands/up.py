@@ -23,6 +23,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from engine.clock import SystemClock
+from engine.commands.demo import run_demo
 from engine.commands.migrate import migrate
 from engine.config import GROUPS, PREFIX, Settings
 from engine.errors import OperatorError
@@ -70,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         with stopping_on_signals(), ExitStack() as started, held(settings.data):
             service, kept = start_all(settings, started)
             print(f"ready {service.api}", flush=True)
+            if args.demo:
+                receiver = run_demo(settings.data, service, started)
+                kept.append(Kept("the receiver", receiver.start, receiver.exit_status, say))
             keep(kept)
     except Stopped:
         say("stopped")

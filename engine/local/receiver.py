@@ -51,26 +51,37 @@ STOP_S_MAX = 5
 
 
 class Receiver:
-    """The process as its starter sees it."""
+    """The process as its starter sees it: on 127.0.0.1, on the same port after every start."""
 
-    def __init__(self, child: subprocess.Popen[bytes], port: int) -> None:
-        self.child = child
+    def __init__(self, log: Path, *, record: Path | None = None, port: int = 0) -> None:
+        """``record`` is a file to which every finished request is appended, one JSON list a line."""
         self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+        self._log = log
+        self._record = record
+        self._child: subprocess.Popen[bytes] | None = None
 
-    @classmethod
-    def start(cls, log: Path, *, record: Path | None = None, port: int = 0) -> Receiver:
-        """Start on 127.0.0.1; ``record`` is a file to which every finished request is appended, one JSON list a line.
-
-        The socket is listening before this returns: a request sent at once waits for the process, but is not refused.
-        """
-        with open_listener("127.0.0.1", port) as listener, log.open("ab") as output:
-            arguments = ["--fd", str(listener.fileno()), *(["--record", str(record)] if record else [])]
+    def start(self) -> None:
+        """The socket is listening before this returns: a request sent at once waits for the process."""
+        with open_listener("127.0.0.1", self.port) as listener, self._log.open("ab") as output:
+            self.port = listener.getsockname()[1]
+            arguments = ["--fd", str(listener.fileno()), *(["--record", str(self._record)] if self._record else [])]
             command = [sys.executable, "-m", "engine.local.receiver", *arguments]
-            child = spawn(command, output, signal.SIGKILL, pass_fds=[listener.fileno()])
-            return cls(child, listener.getsockname()[1])
+            self._child = spawn(command, output, signal.SIGKILL, pass_fds=[listener.fileno()])
+
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._child.poll() if self._child else None
+
+    def stop(self) -> None:
+        if self._child:
+            end_child(self._child, STOP_S_MAX)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Receiver:
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,9 +101,6 @@ class Receiver:
         while page := self._get(f"/_records?from={len(found)}"):
             found.extend(page)
         return found
-
-    def stop(self) -> None:
-        end_child(self.child, STOP_S_MAX)
 
     def _get(self, path: str) -> Any:
         with urlopen(self.url + path, timeout=CONTROL_TIMEOUT_S) as answer:  # noqa: S310 - our own address

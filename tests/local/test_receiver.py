@@ -16,7 +16,7 @@ HEADERS = {"Idempotency-Key": "run_1", "X-Attempt": "1", "X-Scheduled-At": "2030
 
 @pytest.fixture
 def receiver(tmp_path):
-    with Receiver.start(tmp_path / "log", record=tmp_path / "record.jsonl") as started:
+    with Receiver(tmp_path / "log", record=tmp_path / "record.jsonl") as started:
         yield started
 
 
@@ -82,7 +82,7 @@ def test_the_file_holds_every_answered_request_after_sigterm(receiver, client, t
     for number in range(50):
         post(client, f"/ok/job-{number}")
     receiver.stop()
-    assert receiver.child.returncode == 0
+    assert receiver.exit_status() == 0
     lines = (tmp_path / "record.jsonl").read_text().splitlines()
     assert [json.loads(line)[4] for line in lines] == [f"job-{number}" for number in range(50)]
 
