@@ -84,10 +84,10 @@ def lines(status: Status) -> Iterator[str]:
 
 
 def _worker_lines(status: Status) -> Iterator[str]:
-    yield f"\n{'worker':16}  {'host':20} {'pid':>8}  {'state':8} {'partitions':>10}  heartbeat"
+    yield f"\n{'worker on':20} {'pid':>8}  {'state':8} {'partitions':>10}  heartbeat"
     for worker in _sorted_workers(status):
         yield (
-            f"{worker.worker_id:016x}  {_host(worker):20} {worker.pid:>8}  {_state(worker):8} {worker.partitions:>10}"
+            f"{_host(worker):20} {worker.pid:>8}  {_state(worker):8} {worker.partitions:>10}"
             f"  {worker.heartbeat_age_ms / 1000:.1f} s ago"
         )
 
@@ -105,7 +105,7 @@ def _coming_lines(status: Status) -> Iterator[str]:
     """A row for each minute, a sign for each second; the highest bar is the largest second."""
     most = max(status.coming.values(), default=0)
     runs = sum(status.coming.values())
-    yield f"\nnext {AHEAD_MS // MINUTE_MS} minutes, a sign a second: {runs:,} runs, {_largest(status)}"
+    yield f"\nnext {AHEAD_MS // MINUTE_MS} minutes, a sign a second: {_runs(runs)}, {_largest(status)}"
     first_ms = status.at_ms - status.at_ms % MINUTE_MS
     for minute_ms in range(first_ms, status.at_ms + AHEAD_MS, MINUTE_MS):
         seconds = range(minute_ms, minute_ms + MINUTE_MS, 1000)
@@ -119,6 +119,10 @@ def _largest(status: Status) -> str:
     return f"at most {runs:,} at {_time(second_ms)[11:19]}"
 
 
+def _runs(number: int) -> str:
+    return f"{number:,} run{'' if number == 1 else 's'}"
+
+
 def _bar(runs: int, most: int) -> str:
     """Whatever has runs is seen: its bar is never the empty one."""
     return BARS[-(-runs * (len(BARS) - 1) // most)] if runs else BARS[0]
@@ -126,7 +130,6 @@ def _bar(runs: int, most: int) -> str:
 
 def _worker_document(worker: WorkerStatus) -> dict[str, Any]:
     return {
-        "worker": f"{worker.worker_id:016x}",
         "host": _host(worker),
         "pid": worker.pid,
         "state": _state(worker),

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from engine.errors import CallerError, OperatorError
-from engine.local.folder import local_service
+from engine.local.folder import shards_of
 from engine.settings import SettingsError, load_settings, settings_arguments
 from engine.store.shard import Shard
 from engine.store.tenants import NewTenant, create_tenant
@@ -51,9 +51,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _first_shard(args: argparse.Namespace) -> Shard:
     """The one that is given, else that of the service which runs in the data folder."""
-    settings = load_settings(args)
-    shards = settings.shards or local_service(settings.data).shards
-    return Shard(shards[0], 0)
+    return Shard(shards_of(load_settings(args))[0], 0)
 
 
 async def _create(first: Shard, name: str) -> NewTenant:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.model import Priority
 from engine.store.shard import Shard
+from engine.store.statements import Value
 
 # Lag is that of the runs of this last span; the runs of a second need a moment to be settled.
 LAG_SPAN_MS = 60_000
@@ -20,9 +21,8 @@ TIMEOUT_MS = 30_000
 
 @dataclass(slots=True)
 class WorkerStatus:
-    """One executor start, as far as any shard knows it. Ages and ends are by the shards' clocks."""
+    """An executor, the sum of its workers: it is one on each shard, and each shard judges it by its own clock."""
 
-    worker_id: int
     host: str
     pid: int
     started_at_ms: int
@@ -38,7 +38,7 @@ class Status:
 
     at_ms: int = 0
     partitions: int = 0
-    workers: dict[int, WorkerStatus] = field(default_factory=dict)
+    workers: dict[tuple[str, int, bool], WorkerStatus] = field(default_factory=dict)
     lags: dict[Priority, Counter[int]] = field(default_factory=dict)
     unplanned: int = 0
     waiting: int = 0
@@ -67,32 +67,37 @@ async def _read_shard(shard: Shard, ahead_ms: int, status: Status) -> None:
     await _read_lags(shard, partitions, now_ms, status)
     await _read_backlog(shard, partitions, now_ms, status)
     for name in ("status_planned", "status_coming"):
-        values = {"partitions": partitions, "from_at": now_ms, "to_at": now_ms + ahead_ms}
+        values: dict[str, Value] = {"partitions": partitions, "from_at": now_ms, "to_at": now_ms + ahead_ms}
         for second_ms, runs in (await shard.execute(name, values, TIMEOUT_MS)).rows:
             status.coming[int(second_ms)] += runs
 
 
 async def _read_workers(shard: Shard, now_ms: int, status: Status) -> None:
-    for worker_id, host, pid, started_at, heartbeat_at, lease_until, draining, partitions in (
+    for host, pid, started_at, heartbeat_at, lease_until, draining, partitions in (
         await shard.execute("status_workers")
     ).rows:
-        age_ms, live = now_ms - heartbeat_at, lease_until > now_ms
+        live, age_ms = lease_until > now_ms, now_ms - heartbeat_at
         known = status.workers.setdefault(
-            worker_id, WorkerStatus(worker_id, host, pid, started_at, age_ms, live, bool(draining), 0)
+            (host, pid, live), WorkerStatus(host, pid, started_at, age_ms, live, bool(draining), 0)
         )
         known.partitions += partitions
+        known.started_at_ms = min(known.started_at_ms, started_at)
         known.heartbeat_age_ms = max(known.heartbeat_age_ms, age_ms)
-        known.live &= live
 
 
 async def _read_lags(shard: Shard, partitions: list[int], now_ms: int, status: Status) -> None:
-    values = {"partitions": partitions, "from_at": now_ms - LAG_SPAN_MS, "to_at": now_ms}
+    values: dict[str, Value] = {"partitions": partitions, "from_at": now_ms - LAG_SPAN_MS, "to_at": now_ms}
     for priority, lag_ms, runs in (await shard.execute("status_lags", values, TIMEOUT_MS)).rows:
         status.lags.setdefault(Priority(priority), Counter())[int(lag_ms)] += runs
 
 
 async def _read_backlog(shard: Shard, partitions: list[int], now_ms: int, status: Status) -> None:
-    values = {"partitions": partitions, "now_ms": now_ms, "from_at": now_ms - IN_FLIGHT_SPAN_MS, "to_at": now_ms}
+    values: dict[str, Value] = {
+        "partitions": partitions,
+        "now_ms": now_ms,
+        "from_at": now_ms - IN_FLIGHT_SPAN_MS,
+        "to_at": now_ms,
+    }
     for what in ("unplanned", "waiting", "in_flight"):
         count, oldest_at = (await shard.execute(f"status_{what}", values, TIMEOUT_MS)).rows[0]
         setattr(status, what, getattr(status, what) + count)

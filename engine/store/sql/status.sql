@@ -2,7 +2,7 @@
 
 -- name: status_workers
 -- Every worker this shard knows, with the partitions it holds here.
-SELECT w.worker_id, w.host, w.pid, w.started_at, w.heartbeat_at, w.lease_until, w.draining, COUNT(l.partition_id)
+SELECT w.host, w.pid, w.started_at, w.heartbeat_at, w.lease_until, w.draining, COUNT(l.partition_id)
 FROM workers AS w LEFT JOIN leases AS l ON l.worker_id = w.worker_id
 GROUP BY w.worker_id
 
