@@ -11,7 +11,8 @@ from api.fields import Instant, Reading, echo, nearest
 from api.paging import PARAMETERS, make_token, page_size, read_token
 from api.requests import Call
 from api.responses import Answer
-from engine.model import OutcomeKind, Reason, RunState, Trigger, job_id_text
+from engine.model import OutcomeKind, RunState
+from engine.rules.shown import show_run, shown_state
 from engine.rules.timestamps import format_time, parse_time
 from engine.store.lists import AttemptRow, Named, RunRow, jobs_of_name, run_at, runs_of_job
 from engine.store.shard import Shard
@@ -51,7 +52,7 @@ async def list_runs(call: Call) -> Answer:
     walk = _Walk(call, place.shard, jobs, state, from_ms, to_ms)
     runs, reached = await walk.page(size, position)
     token = None if reached is None else make_token(call, query, reached)
-    return Answer({"runs": [show_run(call, name, run) for run in runs], "next_page_token": token})
+    return Answer({"runs": [show_run(name, run, call.now_ms) for run in runs], "next_page_token": token})
 
 
 async def get_run(call: Call) -> Answer:
@@ -66,7 +67,7 @@ async def get_run(call: Call) -> Answer:
     if found is None:
         raise not_found("run")
     run, attempts = found
-    return Answer(show_run(call, name, run) | {"attempt_list": _show_attempts(run, attempts)})
+    return Answer(show_run(name, run, call.now_ms) | {"attempt_list": _show_attempts(run, attempts)})
 
 
 def path_time(call: Call) -> int:
@@ -82,34 +83,6 @@ def path_time(call: Call) -> int:
             "/scheduled_at", f"{echo(text)} is not spelled YYYY-MM-DDTHH:MM:SS[.mmm]Z", "2030-01-31T09:00:00Z"
         )
         raise invalid(reading.faults) from None
-
-
-def show_run(call: Call, name: str, run: RunRow) -> dict[str, Any]:
-    """A run as it is answered, now."""
-    started_ms = run.started_at_ms
-    return {
-        "job": name,
-        "job_id": job_id_text(run.job_id),
-        "scheduled_at": format_time(run.scheduled_at_ms),
-        "state": shown_state(run, call.now_ms),
-        "reason": None if run.reason is None else Reason(run.reason).name.lower(),
-        "trigger": Trigger(run.trigger).name.lower(),
-        "started_at": None if started_ms is None else format_time(started_ms),
-        "finished_at": None if run.finished_at_ms is None else format_time(run.finished_at_ms),
-        "lag_ms": None if started_ms is None else started_ms - run.scheduled_at_ms,
-        "attempts": run.tries,
-        "outcome": None if run.outcome is None else OutcomeKind(run.outcome).name.lower(),
-        "status_code": run.status_code,
-        "job_version": run.version,
-    }
-
-
-def shown_state(run: RunRow, now_ms: int) -> str:
-    """Claimed ahead is pending still: a run is running from its second on."""
-    state = RunState(run.state)
-    if state == RunState.WAITING or (state == RunState.RUNNING and run.scheduled_at_ms > now_ms):
-        return "pending"
-    return state.name.lower()
 
 
 class _Walk:

@@ -1,7 +1,8 @@
 """The API's process: listens, serves until it is told to stop, finishes the answers in flight.
 
-uvicorn with uvloop and httptools, measured beside granian 2.8 with the same Starlette endpoint (16 connections): 30 to 35 µs of
-CPU a request against 32 to 40, so the one that runs inside our own process and takes a listening socket as it is.
+uvicorn with uvloop and httptools, measured beside granian 2.8 with the same Starlette endpoint (16 connections): 30 to
+35 µs of CPU a request against 32 to 40, so the one that runs inside our own process and takes a listening socket as it
+is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Named events with fields. Stages emit; log wording and metrics are subscribers, so that logic holds no log strings."""
+"""Named events with fields. Stages emit; log wording and metrics are subscribers: logic holds no log strings."""
 
 from __future__ import annotations
 

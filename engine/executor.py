@@ -68,7 +68,7 @@ class Executor:
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, CachingResolver(DnsResolver(), clock))
         self._tenancy = Tenancy(Tenants(self._shards[0], clock))
         self._leases: list[Lease] = []
-        self._settles = [Settle(shard, self._held, clock, events) for shard in self._shards]
+        self._settles = [Settle(shard, self._held, clock, events, self._tenancy.is_told) for shard in self._shards]
         self._fire = Fire(
             self._held, self._leases, self._client, self._tenancy.known, self._settles, clock, events
         )
@@ -133,8 +133,7 @@ class Executor:
             if run.due_ms > soon_ms:
                 self._fire.abandon(run)
                 self._settles[run.shard_index].given_back(run)
-        while len(self._held):
-            await asyncio.sleep(0.02)
+        await self._held.empty()
         await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "health")
         for lease in self._leases:
             await self._best_effort(lease.release())

@@ -50,4 +50,5 @@ def _shown(state: dict[str, Any], now_ms: int) -> dict[str, Any]:
     since_s = {
         stage: round((age_ms + now_ms - state["at_ms"]) / 1000, 1) for stage, age_ms in state["loop_age_ms"].items()
     }
-    return {**{key: value for key, value in state.items() if key not in ("loop_age_ms", "at_ms")}, "seconds_since": since_s}
+    others = {key: value for key, value in state.items() if key not in ("loop_age_ms", "at_ms")}
+    return others | {"seconds_since": since_s}

@@ -11,20 +11,25 @@ from engine.config import Settings
 from engine.events import Events
 from engine.health import Board
 from engine.health_app import health_app
+from engine.outbound.client import HttpClient
+from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import Guard
 from engine.process import host_identity, process_start
 from engine.service import RunOnce, Service
 from engine.stages.days import Days
 from engine.stages.neighbours import Neighbours
+from engine.stages.notify import Notify
 from engine.stages.reap import Reap
 from engine.stages.sweep import Sweep
 from engine.stages.versions import Versions
 from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
+from engine.store.tenants import REREAD_MS, Tenants
 
 REAP_INTERVAL_MS = 250
 NEIGHBOURS_INTERVAL_MS = 250
 SWEEP_INTERVAL_MS = 10_000
+NOTIFY_INTERVAL_MS = 1_000
 DAYS_INTERVAL_MS = 5_000
 HEALTH_INTERVAL_MS = 500
 
@@ -45,6 +50,11 @@ class Keeper:
         server = self._health_server()
         serving = asyncio.get_running_loop().create_task(server.serve())
         shards = [Shard(dsn, index) for index, dsn in enumerate(self._settings.shards)]
+        self._guard = Guard(self._settings.allow_networks, self._settings.allow_ports)
+        resolver = CachingResolver(DnsResolver(), self._clock)
+        self._client = HttpClient(asyncio.get_running_loop(), self._clock, self._guard, resolver)
+        self._tenants = Tenants(shards[0], self._clock)
+        self._serve("tenants", self._reread_tenants, REREAD_MS)
         starting = [asyncio.get_running_loop().create_task(self._start_shard(shard)) for shard in shards]
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
         await stop.wait()
@@ -53,24 +63,31 @@ class Keeper:
         await asyncio.gather(*(service.stop() for service in self._services))
         server.should_exit = True
         await serving
+        await self._client.close()
         for shard in shards:
             await shard.close()
 
     async def _start_shard(self, shard: Shard) -> None:
         partitions = await placed_partitions(shard, self._events)
-        guard = Guard(self._settings.allow_networks, self._settings.allow_ports)
-        reap = Reap(shard, partitions, Versions(guard), self._settings, self._clock, self._events)
+        versions = Versions(self._guard)
+        reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
         neighbours = Neighbours(shard, host_identity(), process_start, self._events)
+        notify = Notify(shard, self._client, self._guard, self._tenants, versions, self._events)
         number = shard.index
         self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
         self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
         self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
+        self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
         self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
 
     def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> None:
         service = Service(name, run_once, interval_ms, self._clock, self._events)
         service.start()
         self._services.append(service)
+
+    async def _reread_tenants(self, now_ms: int) -> bool:
+        await self._tenants.reread()
+        return False
 
     async def _write_health(self, now_ms: int) -> bool:
         boot_ms = self._clock.boot_ms()
@@ -84,5 +101,5 @@ class Keeper:
             app, host="127.0.0.1", port=self._settings.metrics_port, log_config=None, lifespan="off", access_log=False
         )
         server = uvicorn.Server(config)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined, method-assign]
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         return server

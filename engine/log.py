@@ -32,6 +32,9 @@ WORDING: dict[str, tuple[int, str]] = {
     "commit.resolved": (INFO, "a commit of unknown outcome was looked up"),
     "mark.busy": (DEBUG, "a mark was held by a planner"),
     "day.made": (INFO, "a day was made"),
+    "notice.told": (DEBUG, "notices sent to tenants"),
+    "notice.refused": (INFO, "a notice's address may not be called"),
+    "notice.given_up": (INFO, "a notice could not be delivered for a day"),
     "stage.unavailable": (WARNING, "a shard did not answer; trying again"),
     "stage.failed": (ERROR, "a stage failed; trying again"),
     "child.started": (INFO, "process started"),
@@ -58,7 +61,8 @@ class LogSubscriber:
         level, wording = WORDING.get(name, (INFO, name))
         if level < self._level:
             return
-        line = {"at_ms": wall_ms(), "level": _level_name(level), "process": self._process, "event": name, "text": wording}
+        line = {"at_ms": wall_ms(), "level": _level_name(level), "process": self._process, "event": name}
+        line["text"] = wording
         for key, value in fields.items():
             line[key] = _shown(value)
         self._stream.write(orjson.dumps(line, default=str) + b"\n")
@@ -73,6 +77,6 @@ def _shown(value: Any) -> Any:
     """An exception is shown with where it came from, on one line."""
     if isinstance(value, BaseException):
         frames = traceback.extract_tb(value.__traceback__)[-3:]
-        where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+        where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames))
         return f"{type(value).__name__}: {value} ({where})"
     return value

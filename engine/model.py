@@ -22,7 +22,7 @@ class JobState(IntEnum):
 
 
 class RunState(IntEnum):
-    """State of a run's row. A claimed run is RUNNING from the claim on; the API shows it as pending until its second."""
+    """State of a run's row. A claimed run is RUNNING from the claim on; shown as pending until its second."""
 
     PENDING = 1
     RUNNING = 2

@@ -191,12 +191,14 @@ CREATE TABLE IF NOT EXISTS dead_letters (
   KEY of_tenant (tenant_id, died_at)
 ) ENGINE = InnoDB;
 
--- Outbox of notices to tenants. One row per failed run, one per job, kind and minute for late and skipped ones.
+-- Outbox of notices to tenants. One row per failed run, one per job, kind and minute for late and skipped ones:
+-- about_at is the run's time, or its minute; run_at names the first run that it is about, merged counts them.
 CREATE TABLE IF NOT EXISTS notices (
   partition_id  SMALLINT UNSIGNED NOT NULL,
   job_id        BIGINT UNSIGNED NOT NULL,
   kind          TINYINT UNSIGNED NOT NULL,
   about_at      BIGINT NOT NULL,
+  run_at        BIGINT NOT NULL,
   tenant_id     INT UNSIGNED NOT NULL,
   version       INT UNSIGNED NOT NULL,
   merged        INT UNSIGNED NOT NULL DEFAULT 1,

@@ -169,6 +169,7 @@ CREATE TABLE `notices` (
   `job_id` bigint unsigned NOT NULL,
   `kind` tinyint unsigned NOT NULL,
   `about_at` bigint NOT NULL,
+  `run_at` bigint NOT NULL,
   `tenant_id` int unsigned NOT NULL,
   `version` int unsigned NOT NULL,
   `merged` int unsigned NOT NULL DEFAULT '1',

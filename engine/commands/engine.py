@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "engine",
         help="run the engine of one host: an executor for each core, and a keeper",
-        description="Plans, fires and settles for the given shards until SIGTERM; SIGHUP restarts executors one by one.",
+        description="Plans, fires and settles for the given shards until SIGTERM; SIGHUP restarts executors in turn.",
         allow_abbrev=False,
     )
     settings_arguments(parser, GROUPS)

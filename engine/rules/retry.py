@@ -58,7 +58,10 @@ def succeeded(kind: OutcomeKind, status: int | None) -> bool:
 def pause_ms(
     tries: int, policy: RetryPolicy, retry_after: str | None, now_ms: int, draw: Callable[[], float]
 ) -> int:
-    """Full jitter (AWS Architecture Blog, 2015): uniform in [0, min(cap, base * 2**(tries-1))]; Retry-After is a floor."""
+    """Full jitter (AWS Architecture Blog, 2015): uniform in [0, min(cap, base * 2**(tries-1))].
+
+    Retry-After is a floor.
+    """
     ceiling_ms = min(policy.max_backoff_ms, policy.backoff_ms << min(tries - 1, 40))
     jittered_ms = int(draw() * ceiling_ms)
     asked_ms = retry_after_ms(retry_after, now_ms) if retry_after else None

@@ -102,7 +102,8 @@ class Claim:
         if room == 0 or not self._lease.trusted():
             return False
         ahead_ms = PREPARE_MS if self._lease.may_claim_ahead() else 0
-        for partitions, due_at_ms in ((self._lease.partitions, now_ms + ahead_ms), (self._all_partitions, now_ms - LATE_MS)):
+        mine, anybodys = (self._lease.partitions, now_ms + ahead_ms), (self._all_partitions, now_ms - LATE_MS)
+        for partitions, due_at_ms in (mine, anybodys):
             candidates = await self._candidates(partitions, due_at_ms, room)
             if candidates and await self._claim(candidates, now_ms, due_at_ms):
                 return len(candidates) == room

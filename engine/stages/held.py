@@ -1,7 +1,8 @@
-"""The runs this worker holds: claimed in MySQL, waiting in the timing wheel for their second, keyed by (run, attempt)."""
+"""The runs this worker holds: claimed in MySQL, waiting in the wheel for their second, keyed by (run, attempt)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from engine._native.wheel import Wheel
@@ -87,6 +88,7 @@ class HeldRuns:
         self._wheel: Wheel[HeldRun] = Wheel(now_ms)
         self._runs: dict[tuple[RunKey, int], HeldRun] = {}
         self._runs_max = runs_max
+        self._emptied = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -121,6 +123,14 @@ class HeldRuns:
         """Let go of it, wherever it is."""
         self._wheel.cancel(run.handle)
         self._runs.pop(run.identity, None)
+        if not self._runs:
+            self._emptied.set()
+
+    async def empty(self) -> None:
+        """Return once nothing is held."""
+        while self._runs:
+            self._emptied.clear()
+            await self._emptied.wait()
 
     def unfired(self) -> Iterable[HeldRun]:
         """Held runs whose call has not begun."""

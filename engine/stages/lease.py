@@ -130,7 +130,7 @@ class Lease:
         self.partitions = mine
 
     def _measure_clock(self, live: Sequence[Row]) -> None:
-        
+
         if not live:
             return
         self.clock_offset_ms = int(live[0][2]) - self._clock.now_ms()

@@ -183,9 +183,7 @@ class Plan:
             else:
                 _enter_deferred(batch, job, call, time, now_ms, mark_at_ms)
         for skip in planned.skips:
-            batch.skips.append(
-                (job.partition_id, job.job_id, skip.from_at_ms, skip.to_at_ms, skip.skipped, skip.reason, job.version, now_ms)
-            )
+            batch.skips.append((job.partition_id, job.job_id, *skip, job.version, now_ms))
         last_run_at_ms = planned.times[-1].scheduled_at_ms if planned.times else job.last_run_at_ms
         batch.advances.append(
             (job.partition_id, job.job_id, job.version, job.next_run_at_ms, planned.next_run_at_ms, last_run_at_ms)
@@ -243,7 +241,8 @@ class Plan:
         """An existing row is left alone, unless it was withdrawn: then it is opened again with the next attempt."""
         bytes_max = self._shard.packet_bytes_max
         days = _bounds(batch.runs)
-        rows = await connection.fetch_rows("lock_runs_of_keys", [row[:3] for row in batch.runs], days, bytes_max=bytes_max)
+        keys = [row[:3] for row in batch.runs]
+        rows = await connection.fetch_rows("lock_runs_of_keys", keys, days, bytes_max=bytes_max)
         there = {RunKey(*row[:3]): row for row in rows}
         withdrawn = {key: row[4] for key, row in there.items() if row[3] == RunState.WITHDRAWN}
         left_alone = there.keys() - withdrawn.keys()

@@ -14,9 +14,11 @@ from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.model import NoticeKind, OutcomeKind, Overlap, Reason, RunKey, RunState
+from engine.rules.notices import About, notice_row
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection
 from engine.store.shard import Shard
+from engine.store.statements import Value
 
 RUNS_PER_BATCH = 1_000
 
@@ -89,7 +91,7 @@ class Reap:
         return False
 
     async def _condemn(self, worker_id: int) -> bool:
-        """An expired lease counts only once this shard has answered for a whole lease: after an outage all are expired."""
+        """After an outage all leases are expired: one counts once this shard has answered for a whole lease."""
         since = self._answering_since_boot_ms
         if since is None or self._clock.boot_ms() - since < self._settings.lease_ms:
             return False
@@ -115,7 +117,11 @@ class Reap:
 
     async def _held_by(self, worker_id: int, now_ms: int) -> list[RunKey]:
         mark_at = (await self._shard.execute("lowest_mark", {"partitions": self._all_partitions})).rows[0][0]
-        values = {"partitions": self._all_partitions, "worker_id": worker_id, "rows_max": RUNS_PER_BATCH}
+        values: dict[str, Value] = {
+            "partitions": self._all_partitions,
+            "worker_id": worker_id,
+            "rows_max": RUNS_PER_BATCH,
+        }
         bounds = {"from_at": mark_at or 0, "to_at": now_ms + CLAIMED_AHEAD_MS_MAX}
         rows = (await self._shard.execute("held_by_worker", {**values, **bounds})).rows
         if not rows:
@@ -142,7 +148,8 @@ class Reap:
         self, connection: Connection, fates: Sequence[Fate], fence: dict[str, int], now_ms: int
     ) -> None:
         bytes_max = self._shard.packet_bytes_max
-        await connection.execute_rows("settle_runs", [_run_row(fate, now_ms) for fate in fates], fence, bytes_max=bytes_max)
+        rows = [_run_row(fate, now_ms) for fate in fates]
+        await connection.execute_rows("settle_runs", rows, fence, bytes_max=bytes_max)
         fired = [_attempt_row(fate, fence["worker_id"], now_ms) for fate in fates if fate.may_have_fired]
         if fired:
             await connection.execute_rows("insert_attempts", fired, bytes_max=bytes_max)
@@ -167,12 +174,9 @@ class Reap:
         if dead:
             values = {"from_at": fence["from_at"], "to_at": fence["to_at"], "now_ms": now_ms}
             await connection.execute_rows("insert_dead_letters", [run.key for run in dead], values, bytes_max=bytes_max)
-            notices = [
-                (run.partition_id, run.job_id, NoticeKind.FAILED, run.scheduled_at_ms, run.tenant_id, run.version, 1,
-                 now_ms, now_ms)
-                for run in dead
-            ]  # fmt: skip
-            await connection.execute_rows("insert_notices", sorted(notices), bytes_max=bytes_max)
+            abouts = [About(NoticeKind.FAILED, run.key, run.tenant_id, run.version) for run in dead]
+            rows = sorted(notice_row(about, now_ms) for about in abouts)
+            await connection.execute_rows("insert_notices", rows, bytes_max=bytes_max)
 
 
 def _fate(run: DeadRun, call: CallPlan | Exception, now_ms: int) -> Fate:
@@ -202,4 +206,5 @@ def _run_row(fate: Fate, now_ms: int) -> tuple[object, ...]:
 
 def _attempt_row(fate: Fate, worker_id: int, now_ms: int) -> tuple[object, ...]:
     """A row of ``insert_attempts``."""
-    return (*fate.run.key, fate.run.attempt, worker_id, OutcomeKind.WORKER_LOST, None, None, now_ms, "worker_lost", None)
+    kind = OutcomeKind.WORKER_LOST
+    return (*fate.run.key, fate.run.attempt, worker_id, kind, None, None, now_ms, kind.name.lower(), None)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from engine.clock import Clock
 from engine.errors import StoreUnavailable
 from engine.events import Events
-from engine.model import NoticeKind, OutcomeKind, Reason, RunKey, RunState
+from engine.model import Definition, NoticeKind, OutcomeKind, Reason, RunKey, RunState
 from engine.outbound.exchange import Outcome
+from engine.rules.notices import About, is_late, notice_row
 from engine.rules.retry import Verdict, judge
 from engine.stages.held import HeldRun, HeldRuns
 from engine.store.connection import Connection
@@ -79,12 +80,14 @@ class Settle:
         held: HeldRuns,
         clock: Clock,
         events: Events,
+        is_told: Callable[[int, Definition], bool],
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._shard = shard
         self._held = held
         self._clock = clock
         self._events = events
+        self._is_told = is_told
         self._draw = draw
         self._waiting: deque[Settlement] = deque()
 
@@ -155,8 +158,8 @@ class Settle:
             found = await connection.execute_rows("settle_runs", rows, fence, bytes_max=bytes_max)
             if found != len(batch):
                 self._events.emit("run.fenced", runs=len(batch) - found, shard=self._shard.index)
-            dead = [settlement for settlement in batch if settlement.verdict.state == RunState.FAILED]
-            await self._bury(connection, dead, now_ms)
+            await self._bury(connection, [s for s in batch if s.verdict.state == RunState.FAILED], now_ms)
+            await self._notify(connection, batch, now_ms)
         return batch
 
     async def _still_mine(
@@ -190,19 +193,33 @@ class Settle:
             await connection.execute_rows("wake_overlap_waiters", jobs, {"now_ms": now_ms}, bytes_max=bytes_max)
 
     async def _bury(self, connection: Connection, dead: Sequence[Settlement], now_ms: int) -> None:
-        """A final failure goes to the dead letters, and a notice into the outbox."""
+        """A final failure goes to the dead letters, whole."""
         if not dead:
             return
         bytes_max = self._shard.packet_bytes_max
         keys = [settlement.run.key for settlement in dead]
         values = {**_bounds(dead), "now_ms": now_ms}
         await connection.execute_rows("insert_dead_letters", keys, values, bytes_max=bytes_max)
-        notices = [
-            (s.run.key.partition_id, s.run.key.job_id, NoticeKind.FAILED, s.run.key.scheduled_at_ms, s.run.tenant_id,
-             s.run.version, 1, now_ms, now_ms)
-            for s in dead
-        ]  # fmt: skip
-        await connection.execute_rows("insert_notices", sorted(notices), bytes_max=bytes_max)
+
+    async def _notify(self, connection: Connection, batch: Sequence[Settlement], now_ms: int) -> None:
+        """What its tenant is to be told goes into the outbox, in the same transaction."""
+        abouts = [about for settlement in batch if (about := self._about(settlement)) is not None]
+        if abouts:
+            rows = sorted(notice_row(about, now_ms) for about in abouts)
+            await connection.execute_rows("insert_notices", rows, bytes_max=self._shard.packet_bytes_max)
+
+    def _about(self, settlement: Settlement) -> About | None:
+        run, state = settlement.run, settlement.verdict.state
+        if state == RunState.FAILED:
+            return About(NoticeKind.FAILED, run.key, run.tenant_id, run.version)
+        if not self._is_told(run.tenant_id, run.call.definition):
+            return None
+        if state == RunState.SKIPPED:
+            return About(NoticeKind.SKIPPED, run.key, run.tenant_id, run.version)
+        first_call = run.tries == 0 and settlement.called
+        if first_call and is_late(run.call.definition, settlement.outcome.started_ms - run.key.scheduled_at_ms):
+            return About(NoticeKind.LATE, run.key, run.tenant_id, run.version)
+        return None
 
     def _maybe_swept(self, batch: Sequence[Settlement], now_ms: int) -> bool:
         return any(settlement.run.key.scheduled_at_ms < now_ms - MAYBE_SWEPT_MS for settlement in batch)

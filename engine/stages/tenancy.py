@@ -1,9 +1,10 @@
-"""Tenancy: what firing needs to know of a tenant (signing keys, whether it is disabled), asked for before it is needed."""
+"""Tenancy: what firing needs to know of a tenant (keys, whether it is disabled), asked for before it is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.model import Definition
 from engine.store.tenants import Tenant, Tenants
 
 
@@ -22,6 +23,13 @@ class Tenancy:
             self._wanted.add(tenant_id)
             self.wake()
         return tenant
+
+    def is_told(self, tenant_id: int, definition: Definition) -> bool:
+        """Whether somebody is told of this job's late and skipped runs; if unsure, yes: the keeper finds out."""
+        if definition.on_failure_url is not None:
+            return True
+        tenant = self._tenants.tenants.known(tenant_id)
+        return tenant is None or tenant.on_failure_url is not None
 
     async def run_once(self, now_ms: int) -> bool:
         """Learn of those wanted, else read again what is known."""

@@ -26,7 +26,8 @@ CONNECT_TIMEOUT_S = 5
 # Strict mode and time zone are the session's own. Rows wait for a lock at most 2 s: whoever waits longer runs again.
 SESSION = (
     "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone='+00:00',"
-    " transaction_isolation='READ-COMMITTED', innodb_lock_wait_timeout=2, lock_wait_timeout=3, wait_timeout={wait_timeout_s}"
+    " transaction_isolation='READ-COMMITTED', innodb_lock_wait_timeout=2, lock_wait_timeout=3,"
+    " wait_timeout={wait_timeout_s}"
 )
 
 _DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT, _DUPLICATE, _NO_PARTITION = 1213, 1205, 3572, 1062, 1526
@@ -130,8 +131,8 @@ class Connection:
         """Run prepared text; raises Duplicate, MissingDay, Conflict or StoreUnavailable by what the server said."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found = await self._raw.query(text)
-            return Answer(self._raw._result.rows or (), found)
+                found = await self._raw.query(text)  # type: ignore[no-untyped-call]
+            return Answer(self._raw._result.rows or (), found)  # type: ignore[attr-defined]
         except MySQLError as error:
             raise self._sorted(error) from error
         except (TimeoutError, OSError) as error:
@@ -173,7 +174,7 @@ class Connection:
     @property
     def lost(self) -> bool:
         """The server has closed its end."""
-        return bool(self._raw._stream_broken)
+        return bool(self._raw._stream_broken)  # type: ignore[attr-defined]
 
     def abort(self) -> None:
         """Close the socket without a word; the server rolls back what was open."""
@@ -193,7 +194,7 @@ class Connection:
             return Duplicate(str(error))
         if code == _NO_PARTITION:
             return MissingDay(str(error))
-        if code in _UNAVAILABLE or not isinstance(code, int) or code >= 2000 and code < 3000 or code == 0:
+        if code in _UNAVAILABLE or not isinstance(code, int) or (code >= 2000 and code < 3000) or code == 0:
             self.abort()
             return StoreUnavailable(str(error))
         return error

@@ -30,7 +30,13 @@ class Shard:
     """A MySQL server of the fleet, number ``index``. Connections are made when first needed."""
 
     def __init__(
-        self, dsn: Dsn, index: int, *, connections_max: int = 4, wait_timeout_s: int = 10, pool_wait_ms: int = POOL_WAIT_MS
+        self,
+        dsn: Dsn,
+        index: int,
+        *,
+        connections_max: int = 4,
+        wait_timeout_s: int = 10,
+        pool_wait_ms: int = POOL_WAIT_MS,
     ) -> None:
         self.dsn = dsn
         self.index = index

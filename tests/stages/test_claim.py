@@ -1,4 +1,4 @@
-"""Claiming on a real shard: through deferred alone, by the owner ahead, by anyone once late, one at a time if so asked."""
+"""Claiming on a real shard: through deferred alone, by the owner ahead, by anyone once late."""
 
 from __future__ import annotations
 

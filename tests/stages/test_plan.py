@@ -120,7 +120,8 @@ def test_a_job_that_cannot_be_evaluated_is_set_aside_and_delays_no_other(shard_d
         worker = await world.worker().join()
         await worker.plan_all()
         assert len(worker.runs()) == 1
-        assert await world.rows("SELECT state, next_run_at, resume_at FROM jobs WHERE name = 'broken'") == [(3, None, at_ms)]
+        broken = await world.rows("SELECT state, next_run_at, resume_at FROM jobs WHERE name = 'broken'")
+        assert broken == [(3, None, at_ms)]
         assert "job.invalid" in world.names_told()
 
     run_world(shard_dsn, body)

@@ -65,7 +65,7 @@ def test_p2_a_lost_run_whose_tries_are_used_up_fails_worker_lost_and_is_buried(s
     run_world(shard_dsn, body)
 
 
-def test_after_an_outage_an_expired_lease_counts_only_when_the_shard_has_answered_for_a_whole_one(shard_dsn: Dsn) -> None:
+def test_after_an_outage_an_expired_lease_counts_once_the_shard_has_answered_for_a_whole_one(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         worker = await planned(world, 1)
         await world.rows("UPDATE workers SET lease_until = 1")

@@ -41,7 +41,3 @@ STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
 ON DUPLICATE KEY UPDATE attempt = r.attempt, tries = r.tries, outcome = r.outcome, status_code = r.status_code,
   started_at = r.started_at, finished_at = r.finished_at, died_at = :now_ms, state = r.state, reason = r.reason
-
--- name: insert_notices
-INSERT INTO notices (partition_id, job_id, kind, about_at, tenant_id, version, merged, due_at, written_at) VALUES :tuples AS new
-ON DUPLICATE KEY UPDATE merged = notices.merged + new.merged

@@ -1,0 +1,119 @@
+"""Notices to tenants, through a real shard to a real receiver: told once, told later, or given up after a day."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.config import Dsn
+from engine.local.receiver import Receiver
+from engine.model import RetryPolicy, RunAt
+from engine.outbound.client import HttpClient
+from engine.outbound.resolver import DnsResolver
+from engine.outbound.target import Guard
+from engine.rules.notices import GIVE_UP_MS, MINUTE_MS
+from engine.stages.notify import Notify
+from engine.store.tenants import Tenants, create_tenant
+from tests.support.world import TENANT, World, run_world
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Receiver:
+    with Receiver.start(tmp_path / "receiver.log") as receiver:
+        yield receiver
+
+
+async def notifier(world: World) -> Notify:
+    guard = Guard(["127.0.0.0/8"], [])
+    await create_tenant(world.shard, "first")
+    await world.rows(f"UPDATE tenants SET tenant_id = {TENANT}")
+    await world.rows(f"UPDATE signing_secrets SET tenant_id = {TENANT}")
+    client = HttpClient(asyncio.get_running_loop(), world.clock, guard, DnsResolver())
+    tenants = Tenants(world.shard, world.clock)
+    return Notify(world.shard, client, guard, tenants, world.versions, world.events, draw=lambda: 1.0)
+
+
+async def one_failed(world: World, url: str | None) -> None:
+    """A run that has failed for good."""
+    at_ms = world.second(1)
+    await world.job("once", RunAt(at_ms), on_failure_url=url, retry=RetryPolicy(max_attempts=1))
+    worker = await world.worker().join()
+    await worker.plan_all()
+    world.clock.wall_ms = at_ms
+    await worker.end(worker.runs()[0], 500)
+
+
+def test_p2_a_final_failure_is_told_to_the_jobs_own_address_once(shard_dsn: Dsn, receiver: Receiver) -> None:
+    async def body(world: World) -> None:
+        await one_failed(world, f"http://127.0.0.1:{receiver.port}/ok")
+        notify = await notifier(world)
+        await notify.run_once(world.now_ms)
+        await notify.run_once(world.now_ms)
+        (call,) = receiver.calls()
+        assert call.key.startswith("notice_failed_")
+        assert await world.rows("SELECT * FROM notices") == []
+
+    run_world(shard_dsn, body)
+
+
+def test_a_notice_that_is_not_taken_is_told_again_later_and_given_up_after_a_day(
+    shard_dsn: Dsn, receiver: Receiver
+) -> None:
+    async def body(world: World) -> None:
+        await one_failed(world, f"http://127.0.0.1:{receiver.port}/status/503")
+        notify = await notifier(world)
+        await notify.run_once(world.now_ms)
+        assert await world.rows("SELECT tries, due_at FROM notices") == [(1, world.now_ms + 10_000)]
+        await notify.run_once(world.now_ms)
+        assert len(receiver.calls()) == 1
+        world.clock.advance(10_000)
+        await notify.run_once(world.now_ms)
+        assert await world.rows("SELECT tries, due_at FROM notices") == [(2, world.now_ms + 20_000)]
+        world.clock.advance(GIVE_UP_MS)
+        await notify.run_once(world.now_ms)
+        assert await world.rows("SELECT * FROM notices") == []
+        assert "notice.given_up" in world.names_told()
+
+    run_world(shard_dsn, body)
+
+
+def test_a_tenants_own_address_serves_jobs_that_have_none(shard_dsn: Dsn, receiver: Receiver) -> None:
+    async def body(world: World) -> None:
+        await one_failed(world, None)
+        notify = await notifier(world)
+        await world.rows(f"UPDATE tenants SET on_failure = 'http://127.0.0.1:{receiver.port}/ok'")
+        await notify.run_once(world.now_ms)
+        assert len(receiver.calls()) == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_nobody_to_tell_ends_a_notice_quietly(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        await one_failed(world, None)
+        await (await notifier(world)).run_once(world.now_ms)
+        assert await world.rows("SELECT * FROM notices") == []
+
+    run_world(shard_dsn, body)
+
+
+def test_late_runs_of_a_job_and_minute_are_told_together_when_the_minute_is_over(
+    shard_dsn: Dsn, receiver: Receiver
+) -> None:
+    async def body(world: World) -> None:
+        world.clock.advance(MINUTE_MS - world.now_ms % MINUTE_MS)
+        url = f"http://127.0.0.1:{receiver.port}/ok"
+        job_id = await world.job("late", RunAt(world.second(1)), on_failure_url=url, late_after_ms=1_000)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        world.clock.advance(5_000)
+        await worker.end(worker.runs()[0])
+        rows = await world.rows("SELECT job_id, kind, merged, due_at FROM notices")
+        assert rows == [(job_id, 3, 1, world.now_ms - 5_000 + MINUTE_MS)]
+        world.clock.advance(MINUTE_MS)
+        await (await notifier(world)).run_once(world.now_ms)
+        assert [call.key.split("_")[1] for call in receiver.calls()] == ["late"]
+
+    run_world(shard_dsn, body)
