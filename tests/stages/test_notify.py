@@ -21,7 +21,7 @@ from tests.support.world import TENANT, World, run_world
 
 @pytest.fixture
 def receiver(tmp_path: Path) -> Receiver:
-    with Receiver.start(tmp_path / "receiver.log") as receiver:
+    with Receiver(tmp_path / "receiver.log") as receiver:
         yield receiver
 
 
