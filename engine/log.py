@@ -20,7 +20,6 @@ WORDING: dict[str, tuple[int, str]] = {
     "run.fenced": (INFO, "late results changed nothing"),
     "run.reaped": (INFO, "runs of a dead worker given back"),
     "run.swept": (DEBUG, "open runs passed by the mark"),
-    "run.given_back": (DEBUG, "claimed runs given back unfired"),
     "job.invalid": (WARNING, "a job cannot be evaluated and was set aside"),
     "lease.partitions": (INFO, "partitions owned"),
     "lease.lost": (WARNING, "lease lost; beginning again under a new worker id"),
@@ -43,7 +42,6 @@ WORDING: dict[str, tuple[int, str]] = {
     "api.answered": (DEBUG, "a call was answered"),
     "api.failed": (ERROR, "a call failed by a mistake of ours"),
     "api.stopped": (INFO, "the API has stopped"),
-    "node.ready": (INFO, "ready"),
     "node.draining": (INFO, "draining"),
     "node.stopped": (INFO, "stopped"),
 }
