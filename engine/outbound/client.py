@@ -90,10 +90,11 @@ class HttpClient:
         request = self._requests.pop(token, None)
         if request is None:
             return False
+        pool = self._pools.get((request.tenant_id, request.origin))
         if request.connection and request.connection.request is request:
             request.connection.close(reset=True)
-        else:
-            self._pools[request.tenant_id, request.origin].forget(request)
+        elif pool:
+            pool.forget(request)
         return True
 
     async def warm(self, tenant_id: int, origin: Origin, count: int) -> Failure | None:
@@ -136,10 +137,9 @@ class HttpClient:
 
     def fail(self, request: Request, failure: Failure) -> None:
         """A request ends without an answer; told from the event loop, so that nobody is called back while sending."""
-        del self._requests[request.token]
         kind, reason, detail = failure
         outcome = Outcome(kind, None, None, b"", request.started_ms, self.now_ms(), request.bytes_sent, reason, detail)
-        self.loop.call_soon(request.on_done, request.token, outcome)
+        self.loop.call_soon(self._tell, request, outcome)
 
     def spawn(self, opening: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the opening of a connection; it ends with the client at the latest."""
@@ -169,8 +169,14 @@ class HttpClient:
     def drop(self, pool: Pool) -> None:
         """Forget an empty pool."""
         self.short.pop(pool, None)
+        self.deadlines.forget(pool)
         if self._pools.get(pool.key) is pool:
             del self._pools[pool.key]
+
+    def _tell(self, request: Request, outcome: Outcome) -> None:
+        if self._requests.get(request.token) is request:  # else it was aborted meanwhile
+            del self._requests[request.token]
+            request.on_done(request.token, outcome)
 
     def _new_pool(self, key: tuple[int, Origin]) -> Pool:
         pool = self._pools[key] = Pool(self, key)

@@ -40,7 +40,6 @@ IDLE_MS_MAX = 4_000
 AGE_MS_MAX = 300_000
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
-
 _FAILED_READING = {
     Reading.BROKEN: Failure(OutcomeKind.PROTOCOL_ERROR, "answer_malformed"),
     Reading.CUT: Failure(OutcomeKind.CONNECTION_BROKEN, "answer_cut"),
@@ -53,7 +52,7 @@ class Connection:
 
     __slots__ = (
         "_client", "_fd", "_reader", "_recv", "_send", "_sent_bytes", "_unsent",
-        "address", "idle_since_ms", "opened_ms", "pool", "request", "reused", "socket", "watched_ms",
+        "address", "idle_since_ms", "opened_ms", "pool", "request", "reused", "socket", "watch", "watched_ms",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, sock: socket.socket, address: str, now_ms: int) -> None:
@@ -63,7 +62,7 @@ class Connection:
         self.opened_ms = self.idle_since_ms = now_ms
         self.request: Request | None = None
         self.reused = False
-        self.watched_ms = NEVER_MS
+        self.watch, self.watched_ms = 0, NEVER_MS
         self._client = pool.client
         self._reader: AnswerReader | None = None
         self._unsent = b""
@@ -106,9 +105,9 @@ class Connection:
         """Closed when this returns. With ``reset`` the peer is told that nobody waits for its answer."""
         if self._fd < 0:
             return
-        loop = self._client.loop
-        loop.remove_reader(self._fd)
-        loop.remove_writer(self._fd)
+        self._client.loop.remove_reader(self._fd)
+        self._client.loop.remove_writer(self._fd)
+        self._client.deadlines.forget(self)
         if reset:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.socket.close()
@@ -212,11 +211,12 @@ class Connection:
 
     def _broken(self, detail: str, fin: bool) -> bool:
         request = self.request
-        again = self.reused and self._reader is None and self._unprocessed(fin)
+        if request and self.reused and self._reader is None and self._unprocessed(fin):
+            self.request = None
+            self.pool.send_again(request, self)
+            return False
         self.close()
-        if request and again:
-            self.pool.send_again(request)
-        elif request:
+        if request:
             self._client.fail(request, Failure(OutcomeKind.CONNECTION_BROKEN, "connection_broken", detail))
         return False
 
@@ -259,8 +259,20 @@ class TlsConnection(Connection):
             self._answer_peer()
         if not self.reused:
             self.pool.keep_session(self._stream)
-        more = Connection._received(self, plain) if plain else not ended
-        return self._ended() if ended and self._fd >= 0 else more
+        if ended:
+            return self._last_words(plain)
+        return Connection._received(self, plain) if plain else True
+
+    def _last_words(self, plain: bytes) -> bool:
+        """The peer has ended the stream: an answer is whole by now, and the connection serves no other request."""
+        if self.request is None or not plain:
+            return self._ended()
+        reader = self._reader = self._reader or AnswerReader(self.request.method == "HEAD")
+        reading = reader.feed(plain)
+        if reading is Reading.MORE:
+            reading = reader.finish()
+        reader.stays_open = False
+        return self._act_on(self.request, reader, reading)
 
     def _decrypt_all(self) -> tuple[bytes, bool]:
         """What has come, and whether the peer has ended the stream."""

@@ -7,17 +7,18 @@ connection's deadline has moved on meanwhile, it is simply entered again. One ev
 from __future__ import annotations
 
 import asyncio
-from heapq import heappop, heappush
 from typing import Protocol
 
+from engine._native.wheel import Wheel
 from engine.clock import Clock
 
 NEVER_MS = 1 << 62
 
 
 class Watched(Protocol):
-    """Something with a deadline. ``watched_ms`` belongs to Deadlines: when it is looked at next."""
+    """Something with a deadline. The two attributes belong to Deadlines: its entry, and when it comes up."""
 
+    watch: int
     watched_ms: int
 
     def look(self, now_ms: int) -> int:
@@ -25,35 +26,39 @@ class Watched(Protocol):
 
 
 class Deadlines:
-    """A heap of (time, order, watched) and one timer for its top."""
+    """A timing wheel, and one timer for what comes up next."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._heap: list[tuple[int, int, Watched]] = []
-        self._order = 0
+        self._wheel: Wheel[Watched] = Wheel(clock.now_ms())
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
 
-    def watch(self, watched: Watched, at_ms: int) -> None:
-        """Look at it at ``at_ms``; call this only when that is before its ``watched_ms``."""
-        watched.watched_ms = at_ms
-        self._order += 1
-        heappush(self._heap, (at_ms, self._order, watched))
-        if at_ms < self._timer_ms:
-            self._set_timer(at_ms)
-
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._wheel)
 
     @property
     def next_ms(self) -> int:
-        """When something is looked at next, NEVER_MS if nothing is watched."""
+        """When the timer runs next, NEVER_MS if nothing is watched."""
         return self._timer_ms
+
+    def watch(self, watched: Watched, at_ms: int) -> None:
+        """Look at it at ``at_ms``, and not when it would have been looked at before."""
+        self._wheel.cancel(watched.watch)
+        watched.watch = self._wheel.add(at_ms, watched)
+        watched.watched_ms = at_ms
+        if at_ms < self._timer_ms:
+            self._set_timer(at_ms)
+
+    def forget(self, watched: Watched) -> None:
+        """Do not look at it any more."""
+        self._wheel.cancel(watched.watch)
+        watched.watch, watched.watched_ms = 0, NEVER_MS
 
     def close(self) -> None:
         """Look at nothing any more."""
-        self._heap.clear()
+        self._wheel.clear()
         if self._timer:
             self._timer.cancel()
 
@@ -64,18 +69,15 @@ class Deadlines:
         self._timer = self._loop.call_later(max(0, at_ms - self._clock.now_ms()) / 1000, self._run)
 
     def _run(self) -> None:
-        self._timer = None
-        self._timer_ms = NEVER_MS
+        self._timer, self._timer_ms = None, NEVER_MS
         now_ms = self._clock.now_ms()
-        while self._heap and self._heap[0][0] <= now_ms:
-            at_ms, _, watched = heappop(self._heap)
-            if watched.watched_ms == at_ms:  # else a later, earlier-due entry has replaced this one
-                self._look(watched, now_ms)
-        if self._heap and self._heap[0][0] < self._timer_ms:
-            self._set_timer(self._heap[0][0])
-
-    def _look(self, watched: Watched, now_ms: int) -> None:
-        watched.watched_ms = NEVER_MS
-        again_ms = watched.look(now_ms)
-        if again_ms < watched.watched_ms:
-            self.watch(watched, again_ms)
+        due = self._wheel.advance(now_ms)
+        for watched in due:
+            watched.watch, watched.watched_ms = 0, NEVER_MS
+        for watched in due:
+            again_ms = watched.look(now_ms)
+            if again_ms < watched.watched_ms:
+                self.watch(watched, again_ms)
+        next_ms = self._wheel.next_due_ms()
+        if 0 <= next_ms < self._timer_ms:
+            self._set_timer(next_ms)

@@ -64,13 +64,18 @@ class Opener:
         self, origin: Origin, address: str, session: ssl.SSLSession | None
     ) -> tuple[socket.socket, TlsStream | None] | Failure:
         sock = await self._dial(origin, address)
-        if isinstance(sock, Failure) or origin.scheme == "http":
-            return sock if isinstance(sock, Failure) else (sock, None)
-        stream = TlsStream(self._context, origin.host, session)
-        failure = await self._secure(sock, stream)
-        if failure:
+        if isinstance(sock, Failure):
+            return sock
+        if origin.scheme == "http":
+            return sock, None
+        try:
+            stream = await self._secure(sock, origin.host, session)
+        except BaseException:
             sock.close()
-            return failure
+            raise
+        if isinstance(stream, Failure):
+            sock.close()
+            return stream
         return sock, stream
 
     async def _dial(self, origin: Origin, address: str) -> socket.socket | Failure:
@@ -95,20 +100,18 @@ class Opener:
             raise
         return sock
 
-    async def _secure(self, sock: socket.socket, stream: TlsStream) -> Failure | None:
+    async def _secure(self, sock: socket.socket, host: str, session: ssl.SSLSession | None) -> TlsStream | Failure:
         try:
+            stream = TlsStream(self._context, host, session)
             async with asyncio.timeout(HANDSHAKE_MS / 1000):
                 await stream.shake_hands(self._loop, sock)
         except TimeoutError:
             return Failure(OutcomeKind.TLS_FAILED, "tls_timeout", f"no handshake within {HANDSHAKE_MS} ms")
         except ssl.SSLError as error:
             return tls_failure(error)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that no certificate can be for
             return Failure(OutcomeKind.TLS_FAILED, "tls_failed", str(error))
-        except BaseException:
-            sock.close()
-            raise
-        return None
+        return stream
 
 
 def _connect_failure(error: OSError) -> Failure:

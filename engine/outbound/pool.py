@@ -28,7 +28,18 @@ _OF_THE_TARGET = frozenset({OutcomeKind.TARGET_REFUSED, OutcomeKind.DNS_FAILED})
 class Pool:
     """Never shared between tenants. Idle connections are a stack, so that few are used often and the rest age out."""
 
-    __slots__ = ("_opening", "_turn", "_warming", "client", "connections", "idle", "key", "waiting", "watched_ms")
+    __slots__ = (
+        "_opening",
+        "_turn",
+        "_warming",
+        "client",
+        "connections",
+        "idle",
+        "key",
+        "waiting",
+        "watch",
+        "watched_ms",
+    )
 
     def __init__(self, client: HttpClient, key: tuple[int, Origin]) -> None:
         self.client = client
@@ -36,28 +47,33 @@ class Pool:
         self.connections: set[Connection] = set()
         self.idle: list[Connection] = []
         self.waiting: deque[Request] = deque()
-        self.watched_ms = NEVER_MS
+        self.watch, self.watched_ms = 0, NEVER_MS
         self._opening = 0
         self._warming = 0
         self._turn = 0
 
     def send(self, request: Request, now_ms: int) -> None:
         """Send now on an idle connection, else as soon as there is one."""
+        stale = []
         idle = self.idle
         while idle:
             connection = idle.pop()
             if connection.usable(now_ms):
                 connection.start(request, now_ms)
-                return
+                break
+            stale.append(connection)
+        else:
+            self.waiting.append(request)
+            self._expect(request)
+        for connection in stale:  # last: a pool without connections and requests is dropped
             connection.close()
-        self.waiting.append(request)
-        self._expect(request)
 
-    def send_again(self, request: Request) -> None:
+    def send_again(self, request: Request, broken: Connection) -> None:
         """Send before all others, on a connection that is fresh or has answered just now: idle ones may be as dead."""
         self.client.sent_again += 1
-        self._close_idle(self.idle)
         self.waiting.appendleft(request)
+        broken.close()
+        self._close_idle(self.idle)
         self._expect(request)
 
     def release(self, connection: Connection, now_ms: int) -> None:
@@ -84,8 +100,9 @@ class Pool:
 
     def forget(self, request: Request) -> None:
         """A waiting request was aborted."""
-        self.waiting.remove(request)
-        self.drop_if_unused()
+        if request in self.waiting:
+            self.waiting.remove(request)
+            self.drop_if_unused()
 
     def look(self, now_ms: int) -> int:
         """Time out the waiting requests whose time is over."""

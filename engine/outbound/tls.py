@@ -34,6 +34,7 @@ def client_context(trusted_file: str | None = None) -> ssl.SSLContext:
     """The system's trust store, or one file of certificates for receivers on this machine."""
     context = ssl.create_default_context(cafile=trusted_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -85,8 +86,9 @@ class Sessions:
         session = stream.ssl.session
         if session is None:
             return
-        if stream.ssl.session_reused and key in self._sessions:
-            self._sessions[key] = (session, self._sessions[key][1])
+        if stream.ssl.session_reused:
+            if key in self._sessions:
+                self._sessions[key] = (session, self._sessions[key][1])
             return
         if len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]

@@ -14,6 +14,7 @@ from engine.model import OutcomeKind
 from engine.outbound.answer import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from engine.outbound.client import Limits
 from engine.outbound.connection import AGE_MS_MAX, IDLE_MS_MAX, Connection
+from engine.outbound.exchange import Failure
 from engine.outbound.target import Guard
 from tests.support.clock import SettableClock
 from tests.support.peer import OK, Names, answering, once, outbound, serving
@@ -781,3 +782,36 @@ async def test_warming_what_cannot_be_called_leaves_nothing(names):
     async with outbound(names=names) as out:
         assert await out.client.warm(1, out.target("http://example.com:1/").origin, 5) is not None
         assert not out.client._pools
+
+
+@in_loop
+async def test_a_request_that_finds_only_stale_connections_can_be_aborted_and_closed_like_any_other():
+    clock = SettableClock(1_000_000)
+    async with serving(answering(OK)) as peer, outbound(clock=clock) as out:
+        await out.call(url(peer))
+        clock.advance(IDLE_MS_MAX + 1)
+        call = out.start(url(peer))
+        assert len(out.client._pools) == 1
+        assert out.client.abort(call)
+        await out.call(url(peer))
+
+
+@in_loop
+async def test_a_call_aborted_after_it_failed_and_before_that_was_told_is_not_told():
+    async with serving(answering(OK)) as peer, outbound() as out:
+        told = []
+        request = out.request(url(peer))
+        out.client.send(request, lambda *_: told.append(1), "token")
+        out.client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout"))
+        assert out.client.abort("token")
+        await out.call(url(peer))
+        assert not told
+
+
+@in_loop
+async def test_closed_connections_are_watched_no_more():
+    gone = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with serving(answering(gone)) as peer, outbound() as out:
+        for _ in range(50):
+            await out.call(url(peer), timeout_ms=900_000)
+        assert len(out.client.deadlines) == 0

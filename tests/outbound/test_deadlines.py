@@ -16,7 +16,7 @@ class Timed:
     """Something whose deadline the test moves; ``looks`` are the times at which it was over."""
 
     def __init__(self, deadlines):
-        self.watched_ms = NEVER_MS
+        self.watch, self.watched_ms = 0, NEVER_MS
         self.deadline_ms = NEVER_MS
         self.ends = []
         self._deadlines = deadlines
