@@ -10,7 +10,7 @@ def ahead_ms(clock: SystemClock) -> tuple[int, int]:
 
 
 def test_p4_the_clock_is_never_ahead_of_the_wall_clock_not_even_by_rounding():
-    assert max(ahead_ms(SystemClock())[0] for _ in range(2_000)) <= 0
+    assert max(ahead_ms(SystemClock())[0] for _ in range(20_000)) <= 0
 
 
 def test_a_correction_moves_it_by_that_much_and_by_no_more_than_the_bound():

@@ -105,7 +105,10 @@ def _coming_lines(status: Status) -> Iterator[str]:
     """A row for each minute, a sign for each second; the highest bar is the largest second."""
     most = max(status.coming.values(), default=0)
     runs = sum(status.coming.values())
-    yield f"\nnext {AHEAD_MS // MINUTE_MS} minutes, a sign a second: {_runs(runs)}, {_largest(status)}"
+    yield (
+        f"\nnext {AHEAD_MS // MINUTE_MS} minutes, a sign a second (planned runs, and each job's next time):"
+        f" {_runs(runs)}, {_largest(status)}"
+    )
     first_ms = status.at_ms - status.at_ms % MINUTE_MS
     for minute_ms in range(first_ms, status.at_ms + AHEAD_MS, MINUTE_MS):
         seconds = range(minute_ms, minute_ms + MINUTE_MS, 1000)

@@ -1,0 +1,81 @@
+"""The status of a fleet, read from a real shard."""
+
+from engine.config import Dsn
+from engine.model import Cron, Priority, RunAt
+from engine.store.status import Status, read_status
+from tests.support.world import PARTITIONS, World, run_world
+
+AHEAD_MS = 60_000
+
+
+async def status_of(world: World) -> Status:
+    return await read_status([world.shard], AHEAD_MS)
+
+
+def test_workers_and_their_partitions_are_summed_for_each_process(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        first, second = world.worker(), world.worker()
+        for worker in (first, second, first, second):
+            await worker.join()
+        status = await status_of(world)
+        [known] = status.workers.values()
+        assert (status.partitions, status.partitions_owned, known.partitions) == (PARTITIONS, PARTITIONS, PARTITIONS)
+        assert known.live
+        await first.lease.release()
+        await second.lease.release()
+        assert (await status_of(world)).partitions_owned == 0
+        assert not any(worker.live for worker in (await status_of(world)).workers.values())
+
+    run_world(shard_dsn, body)
+
+
+def test_planned_runs_and_next_times_are_counted_in_their_second(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        planned_ms, next_ms = world.second(10), world.second(50)
+        for number in range(3):
+            await world.job(f"soon-{number}", RunAt(planned_ms))
+        await world.job("later", RunAt(next_ms))
+        await world.job("beyond", RunAt(world.second(3_600)))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        assert dict((await status_of(world)).coming) == {planned_ms: 3, next_ms: 1}
+
+    run_world(shard_dsn, body)
+
+
+def test_the_lag_of_started_runs_is_counted_by_priority(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        due_ms = world.second(-2)
+        await world.job("normal", RunAt(due_ms), next_run_at_ms=due_ms)
+        await world.job("critical", RunAt(due_ms), next_run_at_ms=due_ms, priority=Priority.CRITICAL)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        await worker.claim.run_once(world.now_ms)
+        in_flight = await status_of(world)
+        assert (in_flight.in_flight, in_flight.oldest_at_ms) == (2, due_ms)
+        for run in worker.runs():
+            await worker.end(run)
+        status = await status_of(world)
+        assert {priority: sum(lags.values()) for priority, lags in status.lags.items()} == {
+            Priority.NORMAL: 1,
+            Priority.CRITICAL: 1,
+        }
+        assert all(lag_ms >= 2_000 for lags in status.lags.values() for lag_ms in lags)
+        assert (status.in_flight, status.waiting, status.unplanned) == (0, 0, 0)
+
+    run_world(shard_dsn, body)
+
+
+def test_what_nobody_plans_or_claims_is_backlog(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        due_ms = world.second(-5)
+        await world.job("unplanned", Cron("* * * * * *"), next_run_at_ms=due_ms)
+        status = await status_of(world)
+        assert (status.unplanned, status.oldest_at_ms) == (1, due_ms)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        status = await status_of(world)
+        assert status.unplanned == 0
+        assert status.waiting > 0
+
+    run_world(shard_dsn, body)
