@@ -1,4 +1,4 @@
-"""What the code base promises about itself: layers, clocks, SQL in files, events with a wording, twins for native code."""
+"""What the code base promises about itself: layers, clocks, SQL in files, worded events, twins of native code."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_imports_go_down_only(path: Path) -> None:
             assert not (foreign and module.startswith(STRANGERS)), f"{module} imports {imported}"
 
 
-ASKS_THE_MACHINE = re.compile(r"\btime\.(time|monotonic|perf_counter|clock_gettime)(_ns)?\(|datetime\.(now|utcnow|today)\(")
+ASKS_THE_MACHINE = re.compile(
+    r"\btime\.(time|monotonic|perf_counter|clock_gettime)(_ns)?\(|datetime\.(now|utcnow|today)\("
+)
 # Programs that are no part of the engine read the clock themselves: local processes are waited for, benches measured.
 MAY_ASK = ("engine/clock.py", "engine/local/", "bench/")
 
@@ -85,7 +87,9 @@ def test_only_the_clock_asks_the_machine_for_the_time(path: Path) -> None:
         assert not ASKS_THE_MACHINE.search(path.read_text())
 
 
-SQL = re.compile(r"^\s*(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s.+\sSET|DELETE\s+(\w+\s+)?FROM|REPLACE\s+INTO)\b", re.I | re.S)
+SQL = re.compile(
+    r"^\s*(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s.+\sSET|DELETE\s+(\w+\s+)?FROM|REPLACE\s+INTO)\b", re.I | re.S
+)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)

@@ -11,6 +11,7 @@ from engine.config import Dsn
 from engine.errors import CommitUnknown, Conflict, PoolExhausted, StoreUnavailable
 from engine.store.connection import Connection, Duplicate, MissingDay
 from engine.store.shard import Shard
+from tests.support.wait import until_async
 
 
 def with_shard(dsn: Dsn, body: Callable[[Shard], Awaitable[None]], connections_max: int = 1) -> None:
@@ -71,15 +72,10 @@ def test_a_connection_that_the_server_closed_while_idle_is_replaced(shard_dsn: D
         killer = await Connection.open(shard_dsn, 60)
         await killer.run(f"KILL {session}".encode())
         await killer.close()
-        await asyncio.wait_for(_lost(first), 5)
+        await until_async(lambda: first.lost)
         assert await echo(shard, 3) == 3
 
     with_shard(shard_dsn, body)
-
-
-async def _lost(connection: Connection) -> None:
-    while not connection.lost:
-        await asyncio.sleep(0)
 
 
 def test_a_transaction_whose_connection_is_killed_before_commit_is_of_unknown_outcome(shard_dsn: Dsn) -> None:
@@ -147,10 +143,10 @@ def test_two_transactions_that_lock_in_opposite_order_both_end_well_when_retried
                 nonlocal tries
                 tries += 1
                 async with shard.transaction() as connection:
-                    await connection.run(f"UPDATE marks SET mark_at = mark_at + 1 WHERE partition_id = {first}".encode())
+                    await _touch(connection, first)
                     if tries <= 2:
                         await both_hold_one.wait()
-                    await connection.run(f"UPDATE marks SET mark_at = mark_at + 1 WHERE partition_id = {second}".encode())
+                    await _touch(connection, second)
 
             await shard.retrying(transaction)
 
@@ -160,6 +156,10 @@ def test_two_transactions_that_lock_in_opposite_order_both_end_well_when_retried
             assert (await connection.run(b"SELECT mark_at FROM marks")).rows == ((2,), (2,))
 
     with_shard(shard_dsn, body, connections_max=2)
+
+
+async def _touch(connection: Connection, partition_id: int) -> None:
+    await connection.run(f"UPDATE marks SET mark_at = mark_at + 1 WHERE partition_id = {partition_id}".encode())
 
 
 def test_a_race_that_is_lost_every_time_ends_in_a_conflict_after_a_bound(shard_dsn: Dsn) -> None:
