@@ -12,7 +12,7 @@ FOR UPDATE
 -- name: lock_open_runs_by_key
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3)
 FOR UPDATE
@@ -25,7 +25,7 @@ ORDER BY scheduled_at
 -- name: withdraw_runs
 -- The attempt grows, so that a stale holder's fence never matches a run that is planned again.
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = 8, r.attempt = k.attempt + 1, r.worker_id = NULL, r.lease_until = NULL
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3) AND r.attempt = k.attempt
@@ -33,7 +33,7 @@ WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3) AND r.
 -- name: end_open_runs
 -- Runs that end without a call: skipped or cancelled.
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = :state, r.reason = :reason, r.finished_at = :now_ms, r.attempt = k.attempt + 1, r.worker_id = NULL,
     r.lease_until = NULL
@@ -42,7 +42,7 @@ WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3) AND r.
 -- name: reopen_waiting_runs
 -- Withdrawn runs that are wanted after all, with the version of now.
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, version, priority, trigger_kind)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = 3, r.attempt = r.attempt + 1, r.version = k.version, r.priority = k.priority,
     r.trigger_kind = k.trigger_kind, r.reason = NULL, r.cancel_requested = 0
@@ -81,14 +81,14 @@ WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id =
 -- Before their runs, as everywhere.
 SELECT j.partition_id, j.job_id, j.state
 FROM (VALUES :rows) AS k (partition_id, job_id)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 FOR UPDATE
 
 -- name: lock_unstarted_runs
 -- Which of these the worker still holds under this attempt.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
   AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt
@@ -96,7 +96,7 @@ FOR UPDATE
 
 -- name: let_runs_wait
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = 3, r.worker_id = NULL, r.lease_until = NULL
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 2 AND r.attempt = k.attempt
@@ -104,6 +104,6 @@ WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 2 AND r.attempt =
 -- name: resume_earlier
 -- A paused job is planned again from the earliest of its runs that never started.
 UPDATE (VALUES :rows) AS k (partition_id, job_id, resume_at)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 SET j.resume_at = LEAST(COALESCE(j.resume_at, k.resume_at), k.resume_at)
 WHERE j.state = 2

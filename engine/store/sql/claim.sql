@@ -17,36 +17,36 @@ SELECT partition_id FROM partitions WHERE partition_id IN (:partitions) FOR SHAR
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.state, r.priority, r.trigger_kind,
        r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason, COALESCE(j.state, 4)
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
-STRAIGHT_JOIN deferred AS d
+STRAIGHT_JOIN deferred AS d FORCE INDEX (PRIMARY)
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
-LEFT JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+LEFT JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND d.due_at <= :due_at
 FOR UPDATE OF r, d SKIP LOCKED
 
 -- name: claim_runs
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, lease_until)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = 2, r.worker_id = :worker_id, r.attempt = k.attempt, r.lease_until = k.lease_until
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 3 AND r.attempt = k.attempt - 1
 
 -- name: set_deferred_due
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, due_at, reason)
-STRAIGHT_JOIN deferred AS d
+STRAIGHT_JOIN deferred AS d FORCE INDEX (PRIMARY)
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
 SET d.due_at = k.due_at, d.reason = k.reason
 
 -- name: delete_deferred
 DELETE d FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN deferred AS d
+STRAIGHT_JOIN deferred AS d FORCE INDEX (PRIMARY)
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
 
 -- name: read_active
 SELECT a.partition_id, a.job_id, a.scheduled_at
 FROM (VALUES :rows) AS k (partition_id, job_id)
-STRAIGHT_JOIN active AS a ON a.partition_id = k.partition_id AND a.job_id = k.job_id
+STRAIGHT_JOIN active AS a FORCE INDEX (PRIMARY) ON a.partition_id = k.partition_id AND a.job_id = k.job_id
 FOR UPDATE
 
 -- name: insert_active
@@ -54,13 +54,13 @@ INSERT INTO active (partition_id, job_id, scheduled_at) VALUES :tuples
 
 -- name: delete_active
 DELETE a FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN active AS a ON a.partition_id = k.partition_id AND a.job_id = k.job_id
+STRAIGHT_JOIN active AS a FORCE INDEX (PRIMARY) ON a.partition_id = k.partition_id AND a.job_id = k.job_id
 WHERE a.scheduled_at = k.scheduled_at
 
 -- name: wake_overlap_waiters
 -- What waited for an open run of its job is due now.
 UPDATE (VALUES :rows) AS k (partition_id, job_id)
-STRAIGHT_JOIN deferred AS d ON d.partition_id = k.partition_id AND d.job_id = k.job_id
+STRAIGHT_JOIN deferred AS d FORCE INDEX (of_job) ON d.partition_id = k.partition_id AND d.job_id = k.job_id
 SET d.due_at = :now_ms
 WHERE d.reason = 5 AND d.due_at > :now_ms
 
@@ -68,13 +68,13 @@ WHERE d.reason = 5 AND d.due_at > :now_ms
 -- Deferred runs of these jobs that already wait for an open run to end.
 SELECT d.partition_id, d.job_id, d.scheduled_at
 FROM (VALUES :rows) AS k (partition_id, job_id)
-STRAIGHT_JOIN deferred AS d ON d.partition_id = k.partition_id AND d.job_id = k.job_id
+STRAIGHT_JOIN deferred AS d FORCE INDEX (of_job) ON d.partition_id = k.partition_id AND d.job_id = k.job_id
 WHERE d.reason = 5
 
 -- name: end_waiting_runs
 -- Waiting runs that end without a call: skipped or cancelled.
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, state, reason, finished_at)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = k.state, r.reason = k.reason, r.finished_at = k.finished_at
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 3 AND r.attempt = k.attempt

@@ -48,8 +48,8 @@ WHERE partition_id = :partition_id AND job_id = :job_id AND version = :version -
 SELECT j.tenant_id, j.name, j.partition_id, j.job_id, j.state, j.version, j.next_run_at, j.resume_at, j.last_run_at,
        j.created_at, j.updated_at, j.state_note, v.definition
 FROM (VALUES :rows) AS k (partition_id, job_id)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
-STRAIGHT_JOIN job_versions AS v ON v.partition_id = j.partition_id AND v.job_id = j.job_id AND v.version = j.version
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN job_versions AS v FORCE INDEX (PRIMARY) ON v.partition_id = j.partition_id AND v.job_id = j.job_id AND v.version = j.version
 WHERE j.tenant_id = :tenant_id AND j.alive = 1
 
 -- name: job_ids_of_name

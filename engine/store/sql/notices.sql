@@ -18,7 +18,7 @@ FOR UPDATE SKIP LOCKED
 -- name: take_notices
 -- Each is this keeper's until due_at; should it die, another one sends it again.
 UPDATE (VALUES :rows) AS k (partition_id, job_id, kind, about_at, tries, due_at)
-STRAIGHT_JOIN notices AS n
+STRAIGHT_JOIN notices AS n FORCE INDEX (PRIMARY)
   ON n.partition_id = k.partition_id AND n.job_id = k.job_id AND n.kind = k.kind AND n.about_at = k.about_at
 SET n.tries = k.tries, n.due_at = k.due_at
 
@@ -27,21 +27,21 @@ SET n.tries = k.tries, n.due_at = k.due_at
 SELECT k.partition_id, j.name, r.scheduled_at, r.job_id, r.version, r.state, r.trigger_kind, r.attempt, r.tries,
        r.reason, r.outcome, r.status_code, r.started_at, r.finished_at, r.demoted
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
 
 -- name: end_notices
 -- Fenced by the try that was told or given up.
 DELETE n FROM (VALUES :rows) AS k (partition_id, job_id, kind, about_at, tries)
-STRAIGHT_JOIN notices AS n
+STRAIGHT_JOIN notices AS n FORCE INDEX (PRIMARY)
   ON n.partition_id = k.partition_id AND n.job_id = k.job_id AND n.kind = k.kind AND n.about_at = k.about_at
 WHERE n.tries = k.tries
 
 -- name: postpone_notices
 UPDATE (VALUES :rows) AS k (partition_id, job_id, kind, about_at, tries, due_at)
-STRAIGHT_JOIN notices AS n
+STRAIGHT_JOIN notices AS n FORCE INDEX (PRIMARY)
   ON n.partition_id = k.partition_id AND n.job_id = k.job_id AND n.kind = k.kind AND n.about_at = k.about_at
 SET n.due_at = k.due_at
 WHERE n.tries = k.tries

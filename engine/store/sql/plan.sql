@@ -26,7 +26,7 @@ FOR UPDATE SKIP LOCKED
 -- Definitions by primary key, for jobs whose version is not cached.
 SELECT v.partition_id, v.job_id, v.version, v.definition
 FROM (VALUES :rows) AS k (partition_id, job_id, version)
-STRAIGHT_JOIN job_versions AS v
+STRAIGHT_JOIN job_versions AS v FORCE INDEX (PRIMARY)
   ON v.partition_id = k.partition_id AND v.job_id = k.job_id AND v.version = k.version
 
 -- name: insert_runs
@@ -39,7 +39,7 @@ VALUES :tuples
 -- Exact keys within constant day bounds; used where a plan meets rows that are there already.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
 FOR UPDATE
@@ -47,7 +47,7 @@ FOR UPDATE
 -- name: reopen_runs
 -- A withdrawn run that is planned again: the next attempt, with the version of now.
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, version, state, priority, attempt, worker_id, lease_until)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.version = k.version, r.priority = k.priority, r.attempt = k.attempt, r.worker_id = k.worker_id,
     r.lease_until = k.lease_until, r.reason = NULL, r.cancel_requested = 0, r.state = k.state
@@ -64,14 +64,14 @@ ON DUPLICATE KEY UPDATE to_at = new.to_at, skipped = new.skipped
 -- name: advance_jobs
 -- The compare-and-set of promise 1, under the job's row lock: a count that differs rolls the batch back.
 UPDATE (VALUES :rows) AS k (partition_id, job_id, version, was_next_run_at, next_run_at, last_run_at)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 SET j.next_run_at = k.next_run_at, j.last_run_at = k.last_run_at
 WHERE j.version = k.version AND j.next_run_at = k.was_next_run_at AND j.state = 1
 
 -- name: quarantine_jobs
 -- A job that cannot be evaluated delays no other: it is set aside, visible, until its owner edits it.
 UPDATE (VALUES :rows) AS k (partition_id, job_id, version, resume_at)
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 SET j.state = 3, j.next_run_at = NULL, j.resume_at = k.resume_at, j.state_note = :note
 WHERE j.version = k.version AND j.state = 1
 
@@ -79,7 +79,7 @@ WHERE j.version = k.version AND j.state = 1
 -- After an unknown commit: which of these keys are mine with this attempt.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.attempt
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
   AND r.attempt = k.attempt
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.worker_id = :worker_id AND r.state = 2

@@ -3,7 +3,7 @@
 -- name: held_by_worker
 -- Runs a worker holds, from the mark up: below it every open run stands in deferred.
 SELECT r.partition_id, r.scheduled_at, r.job_id
-FROM runs AS r
+FROM runs AS r FORCE INDEX (PRIMARY)
 WHERE r.partition_id IN (:partitions) AND r.scheduled_at BETWEEN :from_at AND :to_at
   AND r.state = 2 AND r.worker_id = :worker_id
 LIMIT :rows_max
@@ -11,7 +11,7 @@ LIMIT :rows_max
 -- name: deferred_held_by_worker
 SELECT r.partition_id, r.scheduled_at, r.job_id
 FROM deferred AS d
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
 WHERE d.partition_id IN (:partitions) AND r.state = 2 AND r.worker_id = :worker_id
 LIMIT :rows_max
@@ -20,7 +20,7 @@ LIMIT :rows_max
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.attempt, r.tries, r.cancel_requested,
        r.lease_until
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 2 AND r.worker_id = :worker_id
 FOR UPDATE SKIP LOCKED
@@ -37,7 +37,7 @@ SELECT mark_at FROM marks WHERE partition_id = :partition_id FOR UPDATE NOWAIT
 -- name: lock_open_runs
 -- Open runs that the mark is about to pass.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.lease_until
-FROM runs AS r
+FROM runs AS r FORCE INDEX (PRIMARY)
 WHERE r.partition_id = :partition_id AND r.scheduled_at >= :from_at AND r.scheduled_at < :to_at
   AND r.state IN (1, 2, 3)
 FOR UPDATE

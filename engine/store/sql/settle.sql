@@ -3,7 +3,7 @@
 -- name: settle_runs
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, state, tries, reason, outcome, status_code,
                             started_at, finished_at, demoted)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = k.state, r.tries = k.tries, r.reason = k.reason, r.outcome = k.outcome, r.status_code = k.status_code,
     r.started_at = k.started_at, r.finished_at = k.finished_at, r.demoted = k.demoted
@@ -14,7 +14,7 @@ WHERE r.scheduled_at BETWEEN :from_at AND :to_at
 -- Which of these are still mine, locked until COMMIT: only they may touch deferred, dead letters and attempts.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.attempt, r.cancel_requested
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
   AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt
@@ -35,9 +35,9 @@ SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, j.name, r.version,
   r.attempt, r.tries, r.worker_id, r.lease_until, r.cancel_requested, r.demoted, r.reason, r.outcome, r.status_code,
   r.started_at, r.finished_at, :now_ms
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
-STRAIGHT_JOIN runs AS r
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
-STRAIGHT_JOIN jobs AS j ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
 ON DUPLICATE KEY UPDATE attempt = r.attempt, tries = r.tries, outcome = r.outcome, status_code = r.status_code,
   started_at = r.started_at, finished_at = r.finished_at, died_at = :now_ms, state = r.state, reason = r.reason
