@@ -20,6 +20,7 @@ from engine.rules.timestamps import parse_time
 
 # Any digit but zero after the point, which a whole second does not have.
 _FRACTION = re.compile(r"\.[0-9]*[1-9]")
+_DIGITS = re.compile("[0-9]{1,9}")
 
 # What comes back from the caller's own text is cut to this and escaped, so that an answer or log stays readable.
 ECHO_CHARS_MAX = 64
@@ -96,6 +97,24 @@ class Whole:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.low, "maximum": self.high, "examples": [self.example]}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeText:
+    """A whole number in a query, where everything is text."""
+
+    low: int
+    high: int
+    example: int
+
+    def read(self, value: Any, at: str, reading: Reading) -> int | None:
+        if _DIGITS.fullmatch(value) and self.low <= int(value) <= self.high:
+            return int(value)
+        reading.fault(at, f"from {self.low} to {self.high}, not {echo(value)}", str(self.example))
+        return None
+
+    def schema(self) -> dict[str, Any]:
+        return Whole(self.low, self.high, self.example).schema()
 
 
 @dataclass(frozen=True, slots=True)

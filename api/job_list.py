@@ -4,26 +4,51 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from api.definitions import JOB_STATES
-from api.errors import invalid
-from api.fields import Instant, Reading, echo, nearest
+from api.fields import Choice, Instant, ListOf, Reading, Record, Slot, Text, echo
 from api.jobs import next_run_at, show_job
-from api.paging import PARAMETERS, make_token, page_size, read_token
+from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.requests import Call
 from api.responses import Answer
-from engine.errors import Fault, StoreUnavailable
+from engine.errors import StoreUnavailable
 from engine.model import JobState
 from engine.store.jobs import JobRow, jobs_by_key
 from engine.store.lists import JobFilter, NamePage, job_names
 from engine.store.shard import Shard
 
-FILTERS = ("state", "label", "name_prefix", "next_run_before")
 LABELS_MAX = 16
 # Definitions are read in such chunks until the page has this size; then it answers short.
 CHUNK_JOBS = 100
 PAGE_BYTES_MAX = 8 << 20
+
+
+class LabelText:
+    """A label's name, a colon and its value."""
+
+    def read(self, value: Any, at: str, reading: Reading) -> tuple[str, str] | None:
+        name, colon, label_value = value.partition(":")
+        if colon and name:
+            return name, label_value
+        reading.fault(at, f"{echo(value)} is not a name, a colon and a value", "team:billing")
+        return None
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[^:]+:", "examples": ["team:billing"]}
+
+
+QUERY = Record(
+    "JobsQuery",
+    {
+        "state": Slot(Choice({state: state for state in JOB_STATES})),
+        "label": Slot(ListOf(LabelText(), LABELS_MAX), "Given more than once, every one must hold."),
+        "name_prefix": Slot(Text(128, example="nightly-")),
+        "next_run_before": Slot(Instant()),
+        **PAGE_SLOTS,
+    },
+    lambda given, at, reading: given,
+)
 
 
 class Found(NamedTuple):
@@ -36,16 +61,14 @@ class Found(NamedTuple):
 
 async def list_jobs(call: Call) -> Answer:
     """GET /v1/jobs"""
-    query = call.query((*FILTERS, *PARAMETERS))
-    wanted = _read_filter(call, query)
-    size = page_size(query)
-    after = read_token(call, query) or ""
-    found, read_to = await find_names(call, wanted, after, size)
+    given = call.query(QUERY)
+    page = page_of(call, given)
+    wanted = _filter(given)
+    found, read_to = await find_names(call, wanted, page.position or "", page.size)
     jobs, complete_to = await _load(call, found)
     if wanted.next_before_ms is not None:
         jobs = [job for job in jobs if _next_run_is_before(job, wanted.next_before_ms, call.now_ms)]
-    last = complete_to or read_to
-    token = None if last is None else make_token(call, query, last)
+    token = next_page_token(call, complete_to or read_to)
     return Answer({"jobs": [show_job(call, job) for job in jobs], "next_page_token": token})
 
 
@@ -96,41 +119,16 @@ async def load_jobs(call: Call, found: Sequence[Found]) -> dict[str, JobRow]:
     return {row.name: row for rows in loaded for row in rows}
 
 
-def _read_filter(call: Call, query: Mapping[str, Sequence[str]]) -> JobFilter:
-    reading = Reading(call.now_ms)
-    state, finished = _read_state(query, reading)
-    prefix = query.get("name_prefix", [""])[-1]
-    before_ms = None
-    if "next_run_before" in query:
-        before_ms = Instant().read(query["next_run_before"][-1], "?next_run_before", reading)
-    labels = _read_labels(query.get("label", []), reading)
-    if reading.faults:
-        raise invalid(reading.faults)
-    return JobFilter(state, finished, prefix, before_ms, labels)
-
-
-def _read_state(query: Mapping[str, Sequence[str]], reading: Reading) -> tuple[JobState | None, bool | None]:
-    if "state" not in query:
-        return None, None
-    word = query["state"][-1]
-    if word not in JOB_STATES:
-        reading.fault("?state", f"{echo(word)} is not one of {', '.join(JOB_STATES)}", nearest(word, JOB_STATES))
-        return None, None
-    if word in ("active", "finished"):
-        return JobState.ACTIVE, word == "finished"
-    return JobState[word.upper()], None
-
-
-def _read_labels(texts: Sequence[str], reading: Reading) -> tuple[tuple[str, str], ...]:
-    labels = []
-    for text in texts:
-        key, colon, value = text.partition(":")
-        if not colon or not key:
-            reading.fault("?label", f"{echo(text)} is not a name, a colon and a value", "team:billing")
-        labels.append((key, value))
-    if len(labels) > LABELS_MAX:
-        reading.faults.append(Fault("?label", f"at most {LABELS_MAX} labels"))
-    return tuple(sorted(set(labels)))
+def _filter(given: Mapping[str, Any]) -> JobFilter:
+    word = given.get("state")
+    state = None if word is None else JobState.ACTIVE if word == "finished" else JobState[word.upper()]
+    return JobFilter(
+        state,
+        word == "finished" if state == JobState.ACTIVE else None,
+        given.get("name_prefix", ""),
+        given.get("next_run_before"),
+        tuple(sorted(set(given.get("label", ())))),
+    )
 
 
 def _next_run_is_before(job: JobRow, before_ms: int, now_ms: int) -> bool:

@@ -30,7 +30,7 @@ async def put_job(call: Call) -> Answer:
         job = await find_job(call, place, name)
         check_preconditions(call.request, etag_of(job.job_id, job.version) if job else None)
         written = read_written(call, document, job)
-        answer = await (_edit(call, place, job, written) if job else _create(call, place, name, written))
+        answer = await (edit(call, place, job, written) if job else _create(call, place, name, written))
         if answer is not None:
             return answer
     raise Problem(CONFLICT, "the job is being changed by others; try again")
@@ -110,7 +110,7 @@ async def _create(call: Call, place: Place, name: str, written: WrittenJob) -> A
     return job_answer(call, job, 201, effective_from=_time_or_none(job.next_run_at_ms))
 
 
-async def _edit(call: Call, place: Place, job: JobRow, written: WrittenJob) -> Answer | None:
+async def edit(call: Call, place: Place, job: JobRow, written: WrittenJob) -> Answer | None:
     """200, or None if another has changed it meanwhile. What is equal is not written."""
     paused = written.paused
     if written.definition.encode() == job.definition and paused in (None, job.state == JobState.PAUSED):

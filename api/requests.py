@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -21,7 +20,7 @@ from api.errors import (
     Problem,
     invalid,
 )
-from api.fields import Reading, echo, nearest
+from api.fields import ListOf, Reading, Record
 from api.responses import JSON
 from api.strict_json import NotJson, read_json
 from engine.errors import Fault
@@ -44,6 +43,7 @@ class Call:
     request: Request
     tenant_id: int
     now_ms: int
+    body: bytes = b""
 
     @property
     def path(self) -> dict[str, str]:
@@ -60,13 +60,41 @@ class Call:
     async def json(self, bytes_max: int = BODY_BYTES_MAX, media_type: str = JSON) -> Any:
         """The body as JSON; 415, 413 or 400 if it is none."""
         check_media_type(self.request, media_type)
+        self.body = await read_body(self.request, bytes_max)
+        return self._parsed()
+
+    async def fields(self, record: Record) -> Any:
+        """A body of a few fields, all of which may be left out, and the body with them; 422 with every fault."""
+        self.body = await read_body(self.request, BODY_BYTES_MAX)
+        if self.body:
+            check_media_type(self.request, JSON)
+        reading = Reading(self.now_ms)
+        read = record.read(self._parsed() if self.body else {}, "", reading)
+        if reading.faults:
+            raise invalid(reading.faults)
+        return read
+
+    def _parsed(self) -> Any:
         try:
-            return read_json(await read_body(self.request, bytes_max))
+            return read_json(self.body)
         except NotJson as error:
             raise Problem(NOT_JSON, str(error)) from error
 
-    def query(self, known: Collection[str]) -> dict[str, list[str]]:
-        """The query's fields; 422 for those that are not known here, 400 for what is no query at all."""
+    def query(self, record: Record) -> Any:
+        """The query's parameters; 422 for every one that is wrong or not known here, 400 for what is no query at all.
+
+        A parameter of a list type may be given more than once; of any other the last one counts.
+        """
+        lists = {name for name, slot in record.slots.items() if isinstance(slot.field, ListOf)}
+        given = {name: values if name in lists else values[-1] for name, values in self.raw_query().items()}
+        reading = Reading(self.now_ms)
+        read = record.read(given, "", reading)
+        if reading.faults:
+            raise invalid(Fault("?" + fault.pointer[1:], fault.detail, fault.example) for fault in reading.faults)
+        return read
+
+    def raw_query(self) -> dict[str, list[str]]:
+        """The query as it was written."""
         text = self.request.url.query
         if not text:
             return {}
@@ -79,13 +107,6 @@ class Call:
         found: dict[str, list[str]] = {}
         for name, value in pairs:
             found.setdefault(name, []).append(value)
-        unknown = [
-            Fault(f"?{name[:64]}", f"{echo(name)} is no parameter here", nearest(name, known))
-            for name in found
-            if name not in known
-        ]
-        if unknown:
-            raise invalid(unknown)
         return found
 
 

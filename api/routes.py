@@ -10,9 +10,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from api import health, job_list, jobs, runs
+from api import dead_letters, health, job_list, job_verbs, jobs, run_verbs, runs
 from api.endpoint import Endpoint, OpenEndpoint, answered
 from api.errors import BAD_REQUEST, NOT_FOUND, Problem
+from api.job_patch import patch_job
 from api.service import Service
 
 
@@ -23,10 +24,18 @@ def routes(service: Service) -> list[BaseRoute]:
         return Route(path, Endpoint(service, handlers))  # type: ignore[arg-type]
 
     return [
-        at("/v1/jobs/{name:name}", GET=jobs.get_job, PUT=jobs.put_job, DELETE=jobs.delete_job_by_name),
+        at("/v1/jobs/{name:name}", GET=jobs.get_job, PUT=jobs.put_job, PATCH=patch_job, DELETE=jobs.delete_job_by_name),
         at("/v1/jobs", GET=job_list.list_jobs),
         at("/v1/jobs/{name:name}/runs", GET=runs.list_runs),
+        at("/v1/jobs/{name:name}/runs/{scheduled_at}:cancel", POST=run_verbs.cancel),
+        at("/v1/jobs/{name:name}/runs/{scheduled_at}:retry", POST=run_verbs.retry),
         at("/v1/jobs/{name:name}/runs/{scheduled_at}", GET=runs.get_run),
+        at("/v1/jobs/{name:name}:pause", POST=job_verbs.pause),
+        at("/v1/jobs/{name:name}:resume", POST=job_verbs.resume),
+        at("/v1/jobs/{name:name}:run", POST=job_verbs.run),
+        at("/v1/dead-letters", GET=dead_letters.list_dead_letters),
+        at("/v1/dead-letters:retry", POST=dead_letters.retry),
+        at("/v1/dead-letters:delete", POST=dead_letters.delete),
         Route("/livez", OpenEndpoint(service, health.livez)),
         Route("/readyz", OpenEndpoint(service, health.readyz)),
     ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from api.errors import invalid, not_found
-from api.fields import Instant, Reading, echo, nearest
-from api.paging import PARAMETERS, make_token, page_size, read_token
+from api.fields import Choice, Instant, Reading, Record, Slot, echo
+from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.requests import Call
 from api.responses import Answer
 from engine.model import OutcomeKind, RunState
@@ -17,7 +17,6 @@ from engine.rules.timestamps import format_time, parse_time
 from engine.store.lists import AttemptRow, Named, RunRow, jobs_of_name, run_at, runs_of_job
 from engine.store.shard import Shard
 
-FILTERS = ("state", "scheduled_from", "scheduled_to")
 DAY_MS = 86_400_000
 # Nothing is planned further ahead than this.
 PLANNED_AHEAD_MS_MAX = DAY_MS
@@ -35,24 +34,34 @@ _STORED_STATES = {
     "skipped": (RunState.SKIPPED,),
 }
 _EVERY_STATE = tuple(state for state in RunState if state != RunState.WITHDRAWN)
+
+QUERY = Record(
+    "RunsQuery",
+    {
+        "state": Slot(Choice({state: state for state in _STORED_STATES})),
+        "scheduled_from": Slot(Instant(), "Scheduled at this time or later."),
+        "scheduled_to": Slot(Instant(), "Scheduled at this time or earlier."),
+        **PAGE_SLOTS,
+    },
+    lambda given, at, reading: given,
+)
+
 _PATH_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z")
 
 
 async def list_runs(call: Call) -> Answer:
     """GET /v1/jobs/{name}/runs"""
     name = call.name()
-    query = call.query((*FILTERS, *PARAMETERS))
-    size = page_size(query)
-    state, from_ms, to_ms = _read_filter(call, query)
-    position = read_token(call, query)
+    given = call.query(QUERY)
+    page = page_of(call, given)
     place = call.service.placement.place(call.tenant_id, name)
     jobs = await jobs_of_name(place.shard, call.tenant_id, name)
     if not jobs:
         raise not_found("job")
-    walk = _Walk(call, place.shard, jobs, state, from_ms, to_ms)
-    runs, reached = await walk.page(size, position)
-    token = None if reached is None else make_token(call, query, reached)
-    return Answer({"runs": [show_run(name, run, call.now_ms) for run in runs], "next_page_token": token})
+    walk = _Walk(call, place.shard, jobs, given.get("state"), given.get("scheduled_from"), given.get("scheduled_to"))
+    runs, reached = await walk.page(page.size, page.position)
+    shown = [show_run(name, run, call.now_ms) for run in runs]
+    return Answer({"runs": shown, "next_page_token": next_page_token(call, reached)})
 
 
 async def get_run(call: Call) -> Answer:
@@ -156,19 +165,3 @@ def _show_attempts(run: RunRow, failed: Sequence[AttemptRow]) -> list[dict[str, 
             }
         )
     return shown
-
-
-def _read_filter(call: Call, query: Mapping[str, Sequence[str]]) -> tuple[str | None, int | None, int | None]:
-    reading = Reading(call.now_ms)
-    state = query["state"][-1] if "state" in query else None
-    if state is not None and state not in _STORED_STATES:
-        words = ", ".join(_STORED_STATES)
-        reading.fault("?state", f"{echo(state)} is not one of {words}", nearest(state, _STORED_STATES))
-    times = {
-        name: Instant().read(query[name][-1], f"?{name}", reading)
-        for name in ("scheduled_from", "scheduled_to")
-        if name in query
-    }
-    if reading.faults:
-        raise invalid(reading.faults)
-    return state, times.get("scheduled_from"), times.get("scheduled_to")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from engine.errors import Conflict, Misplaced
 from engine.model import (
+    OPEN_STATES,
     Definition,
     JobState,
     MissedRuns,
@@ -29,6 +30,7 @@ from engine.rules.planning import MissedPolicy, PlannedTime, Skip, plan_job, set
 from engine.rules.schedule import next_time
 from engine.store.connection import Connection, Row
 from engine.store.jobs import JobRow, first_run_at, job_row, label_rows, version_row
+from engine.store.requests import Finish
 from engine.store.shard import Shard
 
 # How long an answer waits for those who hold a changed run to obey.
@@ -53,6 +55,10 @@ class Signalled(NamedTuple):
 NOBODY = Signalled(0, -1)
 
 
+async def do_nothing(connection: Connection, result: object) -> None:
+    """The end of a transaction whose answer need not be on record."""
+
+
 class Changed(NamedTuple):
     """A job after a change: the first run that fires with it, and who has to be waited for."""
 
@@ -62,9 +68,11 @@ class Changed(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A run started by hand."""
+    """A run started by hand, by the shard's time, of the job as it was then."""
 
     scheduled_at_ms: int
+    now_ms: int
+    job: JobRow
 
 
 @dataclass(slots=True)
@@ -110,33 +118,38 @@ async def edit_job(
     return await shard.retrying(transaction)
 
 
-async def pause_job(shard: Shard, job: JobRow, note: str | None, windows: Windows) -> Changed | None:
-    """Pause; a paused job stays as it is, but for the note. None if the job is gone."""
+async def pause_job(
+    shard: Shard, job: JobRow, note: str | None, windows: Windows, finish: Finish[Changed] = do_nothing
+) -> Changed | None:
+    """Pause; a paused job stays as it is, but for the note, and an invalid one as well. None if the job is gone."""
 
     async def transaction() -> Changed | None:
         async with _locked(shard, job, windows) as change:
             if change is None:
                 return None
-            if change.was.state == JobState.PAUSED and note in (None, change.was.note):
-                return Changed(change.was, None)
-            await _pause(change)
-            change.become(note=note)
-            return await _write(change, VersionEvent.PAUSED)
+            changed = await _paused(change, note)
+            await finish(change.connection, changed)
+            return changed
 
     return await shard.retrying(transaction)
 
 
-async def resume_job(shard: Shard, job: JobRow, missed_runs: MissedRuns | None, windows: Windows) -> Changed | None:
+async def resume_job(
+    shard: Shard,
+    job: JobRow,
+    missed_runs: MissedRuns | None,
+    windows: Windows,
+    finish: Finish[Changed] = do_nothing,
+) -> Changed | None:
     """Resume; ``missed_runs`` overrides the job's own for this once. A job that is not paused stays as it is."""
 
     async def transaction() -> Changed | None:
         async with _locked(shard, job, windows) as change:
             if change is None:
                 return None
-            if change.was.state != JobState.PAUSED:
-                return Changed(change.was, change.was.next_run_at_ms)
-            await _resume(change, missed_runs)
-            return await _write(change, VersionEvent.RESUMED)
+            changed = await _resumed(change, missed_runs)
+            await finish(change.connection, changed)
+            return changed
 
     return await shard.retrying(transaction)
 
@@ -154,7 +167,9 @@ async def delete_job(shard: Shard, job: JobRow, windows: Windows) -> Changed | N
     return await shard.retrying(transaction)
 
 
-async def start_run(shard: Shard, job: JobRow, windows: Windows) -> Started | None:
+async def start_run(
+    shard: Shard, job: JobRow, windows: Windows, finish: Finish[Started] = do_nothing
+) -> Started | None:
     """Start a run by hand, at the next free millisecond that is no whole second. None if the job is gone."""
 
     async def transaction() -> Started | None:
@@ -163,7 +178,9 @@ async def start_run(shard: Shard, job: JobRow, windows: Windows) -> Started | No
                 return None
             at_ms = await _free_time(change)
             await _enter(change, [PlannedTime(at_ms, Trigger.MANUAL)])
-            return Started(at_ms)
+            started = Started(at_ms, change.now_ms, change.was)
+            await finish(change.connection, started)
+            return started
 
     return await shard.retrying(transaction)
 
@@ -175,7 +192,13 @@ class Cancelled(NamedTuple):
     signalled: Signalled = NOBODY
 
 
-async def cancel_run(shard: Shard, partition_id: int, scheduled_at_ms: int, job_id: int) -> Cancelled | None:
+async def cancel_run(
+    shard: Shard,
+    partition_id: int,
+    scheduled_at_ms: int,
+    job_id: int,
+    finish: Finish[Cancelled] = do_nothing,
+) -> Cancelled | None:
     """Cancel an open run: one that waits at once, one that is claimed through its holder. None if there is none."""
     key = {"partition_id": partition_id, "scheduled_at": scheduled_at_ms, "job_id": job_id}
 
@@ -184,16 +207,28 @@ async def cancel_run(shard: Shard, partition_id: int, scheduled_at_ms: int, job_
             rows = (await connection.execute("lock_run", key)).rows
             if not rows:
                 return None
-            run = open_run(rows[0])
-            if run.state == RunState.RUNNING:
-                await connection.execute("request_cancel", key | {"attempt": run.attempt})
-                return Cancelled(run.state, await _signal(connection, SignalKind.CANCEL, [run], shard))
-            if run.state in (RunState.PENDING, RunState.WAITING):
-                await _end(connection, [run], RunState.CANCELLED, None, shard)
-                return Cancelled(RunState.CANCELLED)
-            return Cancelled(run.state)
+            cancelled = await _cancel(connection, open_run(rows[0]), shard.packet_bytes_max)
+            if cancelled is not None:
+                await finish(connection, cancelled)
+            return cancelled
 
     return await shard.retrying(transaction)
+
+
+async def _cancel(connection: Connection, run: OpenRun, bytes_max: int) -> Cancelled | None:
+    now_ms = int((await connection.execute("shard_now")).rows[0][0])
+    if run.state == RunState.WITHDRAWN:
+        return None
+    if run.state == RunState.RUNNING:
+        key = {"partition_id": run.partition_id, "scheduled_at": run.scheduled_at_ms, "job_id": run.job_id}
+        await connection.execute("request_cancel", key | {"attempt": run.attempt})
+        return Cancelled(run.state, await _insert_signals(connection, SignalKind.CANCEL, [run], now_ms, bytes_max))
+    if run.state in OPEN_STATES:
+        await _end_rows(connection, [run], RunState.CANCELLED, None, now_ms, bytes_max)
+        job = [(run.partition_id, run.job_id)]
+        await connection.execute_rows("wake_overlap_waiters", job, {"now_ms": now_ms}, bytes_max=bytes_max)
+        return Cancelled(RunState.CANCELLED)
+    return Cancelled(run.state)
 
 
 async def wait_obeyed(shard: Shard, signalled: Signalled) -> bool:
@@ -350,6 +385,15 @@ async def _withdraw_beyond_freeze(change: Change) -> int:
     return max([change.now_ms, *(run.scheduled_at_ms for run in runs if run not in withdrawn)])
 
 
+async def _paused(change: Change, note: str | None) -> Changed:
+    again = change.was.state == JobState.PAUSED and note in (None, change.was.note)
+    if again or change.was.state == JobState.INVALID:
+        return Changed(change.was, None)
+    await _pause(change)
+    change.become(note=note)
+    return await _write(change, VersionEvent.PAUSED)
+
+
 async def _pause(change: Change) -> None:
     if change.job.state != JobState.ACTIVE:
         return
@@ -360,6 +404,13 @@ async def _pause(change: Change) -> None:
     await _hold(change, [run for run, deed in deeds.items() if deed is Deed.HOLD])
     change.told += [run for run, deed in deeds.items() if deed is Deed.ASK]
     _plan_again_from(change, withdrawn, "resume_at_ms")
+
+
+async def _resumed(change: Change, missed_runs: MissedRuns | None) -> Changed:
+    if change.was.state != JobState.PAUSED:
+        return Changed(change.was, change.was.next_run_at_ms)
+    await _resume(change, missed_runs)
+    return await _write(change, VersionEvent.RESUMED)
 
 
 async def _resume(change: Change, missed_runs: MissedRuns | None) -> None:
@@ -470,15 +521,6 @@ async def _hold(change: Change, runs: Sequence[OpenRun]) -> None:
 async def _end_here(change: Change, runs: Sequence[OpenRun], state: RunState, reason: Reason) -> None:
     if runs:
         await _end_rows(change.connection, runs, state, reason, change.now_ms, change.bytes_max)
-
-
-async def _end(
-    connection: Connection, runs: Sequence[OpenRun], state: RunState, reason: Reason | None, shard: Shard
-) -> None:
-    now_ms = int((await connection.execute("shard_now")).rows[0][0])
-    await _end_rows(connection, runs, state, reason, now_ms, shard.packet_bytes_max)
-    jobs = sorted({(run.partition_id, run.job_id) for run in runs})
-    await connection.execute_rows("wake_overlap_waiters", jobs, {"now_ms": now_ms}, bytes_max=shard.packet_bytes_max)
 
 
 async def _end_rows(
@@ -625,11 +667,6 @@ def _edit_event(change: Change, definition: Definition) -> VersionEvent:
     if change.was.definition == change.job.definition and change.was.state != change.job.state:
         return VersionEvent.PAUSED if change.job.state == JobState.PAUSED else VersionEvent.RESUMED
     return VersionEvent.EDITED
-
-
-async def _signal(connection: Connection, kind: SignalKind, runs: Sequence[OpenRun], shard: Shard) -> Signalled:
-    now_ms = int((await connection.execute("shard_now")).rows[0][0])
-    return await _insert_signals(connection, kind, runs, now_ms, shard.packet_bytes_max)
 
 
 async def _insert_signals(

@@ -13,7 +13,7 @@ from engine.store.statements import Value
 ROWS_READ_MAX = 10_000
 
 # Above every name: names have letters, digits, dots, underscores and hyphens.
-_AFTER_EVERY_NAME = "~"
+AFTER_EVERY_NAME = "~"
 
 
 class JobFilter(NamedTuple):
@@ -141,7 +141,7 @@ def _values(tenant_id: int, after: str, wanted: JobFilter) -> dict[str, Value]:
         "tenant_id": tenant_id,
         "after": after,
         "from_name": wanted.name_prefix,
-        "to_name": wanted.name_prefix + _AFTER_EVERY_NAME,
+        "to_name": wanted.name_prefix + AFTER_EVERY_NAME,
         "state": wanted.state,
         "finished": wanted.finished,
         "next_before": wanted.next_before_ms,

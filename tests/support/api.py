@@ -18,6 +18,8 @@ from engine.clock import Clock, SystemClock
 from engine.config import Dsn, Settings
 from engine.events import Events
 from engine.local.listener import open_listener
+from engine.model import RunState, partition_of
+from engine.rules.placement import shard_of
 from engine.stages.days import Days
 from engine.store.connection import Row
 from engine.store.fleet import create_fleet
@@ -51,6 +53,12 @@ class ApiServer:
         self.dsns = dsns
         self.port = port
         self.service = service
+        self.failures: list[Exception] = []
+        service.events.subscribe(self._note)
+
+    def _note(self, name: str, fields: dict[str, Any]) -> None:
+        if name == "api.failed":
+            self.failures.append(fields["error"])
 
     def tenant(self) -> Tenant:
         """A new tenant with a full key."""
@@ -85,6 +93,8 @@ class Tenant:
             raw = response.read()
         finally:
             connection.close()
+        if response.status == 500:
+            raise AssertionError(f"{method} {path} answers 500") from self.server.failures[-1]
         return Reply(response.status, response.headers, orjson.loads(raw) if raw else None, raw)
 
     def put(self, name: str, job: object = None, **headers: str) -> Reply:
@@ -145,3 +155,46 @@ def run_on_first(dsn: Dsn, name: str) -> NewTenant:
             await shard.close()
 
     return asyncio.run(create())
+
+
+class RunTable:
+    """Runs of one job, written as the engine would leave them."""
+
+    def __init__(self, tenant: Tenant, name: str) -> None:
+        self._tenant = tenant
+        self.name = name
+        self.job_id = int(tenant.job(name)["job_id"], 16)
+        self.partition_id = partition_of(tenant.tenant_id, name, PARTITIONS)
+        dsns = tenant.server.dsns
+        self._dsn = dsns[shard_of(self.partition_id, len(dsns))]
+
+    def query(self, sql: str) -> list[Row]:
+        """On the shard that has the job."""
+        return asyncio.run(query(self._dsn, sql))
+
+    def add(self, scheduled_at_ms: int, state: RunState, **columns: object) -> None:
+        """One run; a failed one becomes a dead letter too."""
+        row = {
+            "partition_id": self.partition_id,
+            "scheduled_at": scheduled_at_ms,
+            "job_id": self.job_id,
+            "tenant_id": self._tenant.tenant_id,
+            "version": 1,
+            "state": int(state),
+            "priority": 2,
+            "trigger_kind": 1,
+            "attempt": 1,
+            **columns,
+        }
+        self._insert("runs", row)
+        if state == RunState.FAILED:
+            self._insert("dead_letters", row | {"tries": 1, "died_at": scheduled_at_ms + 1, "name": self.name})
+
+    def states(self) -> list[RunState]:
+        """In order of time."""
+        rows = self.query(f"SELECT state FROM runs WHERE job_id = {self.job_id} ORDER BY scheduled_at")
+        return [RunState(row[0]) for row in rows]
+
+    def _insert(self, table: str, row: Mapping[str, object]) -> None:
+        values = ", ".join(map(repr, row.values()))
+        self.query(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})")

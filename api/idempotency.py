@@ -1,0 +1,84 @@
+"""Idempotency-Key: a POST that is sent again has no second effect and gets the first answer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import orjson
+
+from api.errors import BAD_REQUEST, INVALID, Problem
+from api.requests import Call
+from api.responses import Answer
+from engine.store.changes import do_nothing
+from engine.store.connection import Connection, Duplicate
+from engine.store.requests import Finish, Once, Recorded, record, recorded
+from engine.store.shard import Shard
+
+HEADER = "idempotency-key"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+T = TypeVar("T")
+
+
+async def once(
+    call: Call,
+    shard: Shard,
+    act: Callable[[Finish[T]], Awaitable[T | None]],
+    render: Callable[[T], Answer],
+    part: str = "",
+) -> Answer | None:
+    """The effect and its answer; for a call that was made before, its first answer.
+
+    ``act`` runs one transaction that ends with the given finish; None if there was nothing to act on: that is not kept.
+    ``part`` tells apart what one call does in several transactions.
+    """
+    asked = once_of(call, part)
+    if asked is None:
+        result = await act(do_nothing)
+        return None if result is None else render(result)
+    found = await recorded(shard, asked)
+    if found is None:
+        found_or_answer = await _first(shard, asked, act, render)
+        if not isinstance(found_or_answer, Recorded):
+            return found_or_answer
+        found = found_or_answer
+    return _again(found)
+
+
+def once_of(call: Call, part: str = "") -> Once | None:
+    """What names this call, if it has an Idempotency-Key; 400 if that is malformed."""
+    key = call.request.headers.get(HEADER)
+    if key is None:
+        return None
+    if not _KEY.fullmatch(key):
+        raise Problem(BAD_REQUEST, "Idempotency-Key must have 1 to 255 visible ASCII characters")
+    named = orjson.dumps([call.request.url.path, key, part])
+    return Once(call.tenant_id, hashlib.sha256(named).digest(), hashlib.sha256(call.body).digest())
+
+
+async def _first(
+    shard: Shard, asked: Once, act: Callable[[Finish[T]], Awaitable[T | None]], render: Callable[[T], Answer]
+) -> Answer | Recorded | None:
+    async def finish(connection: Connection, result: T) -> None:
+        answer = render(result)
+        kept = orjson.dumps([dict(answer.headers), answer.body])
+        await record(connection, asked, answer.status, kept, shard.packet_bytes_max)
+
+    try:
+        result = await act(finish)
+    except Duplicate:  # the same call was first, at the same moment
+        found = await recorded(shard, asked)
+        if found is None:
+            raise
+        return found
+    return None if result is None else render(result)
+
+
+def _again(found: Recorded) -> Answer:
+    if not found.same_body:
+        raise Problem(INVALID, "this Idempotency-Key was used with another body")
+    headers, body = orjson.loads(found.answer)
+    return Answer(body, found.status, headers)

@@ -1,0 +1,10 @@
+-- Calls that must have their effect once: their answers, written in the transaction of the effect.
+
+-- name: request_by_key
+SELECT body_hash, status, answer FROM requests WHERE tenant_id = :tenant_id AND key_hash = :key_hash
+
+-- name: insert_requests
+INSERT INTO requests (tenant_id, key_hash, body_hash, status, answer, written_at) VALUES :tuples
+
+-- name: delete_old_requests
+DELETE FROM requests WHERE written_at < :before ORDER BY written_at LIMIT :rows_max
