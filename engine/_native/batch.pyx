@@ -33,9 +33,9 @@ cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char format_code, int precision, int flags, int *kind) except NULL
 
 cdef enum:
-    NUMBER_BYTES_MAX = 40        # of any int or float literal, and of the words around it
-    TEXT_BYTES_MIN = 128         # of the buffer to start with
-    PACKET_BYTES = 16            # of max_allowed_packet, for what stands beside the text in its packet
+    INT_BYTES_MAX = 24    # 20 digits and a sign
+    TEXT_BYTES_MIN = 128  # of the buffer to start with
+    PACKET_BYTES = 16     # of max_allowed_packet, for what stands beside the text in its packet
 
 cdef enum Kind:
     NOTHING, INT, FLOAT, STR, BYTES
@@ -68,11 +68,11 @@ def build(bytes head not None, rows, bytes tail not None, bytes row_open not Non
           Py_ssize_t bytes_max):
     if rows_max < 1:
         raise ValueError(f"rows_max must be at least 1, got {rows_max}")
-    cdef object fast_rows = PySequence_Fast(rows, "rows must be a sequence of rows")
+    cdef tuple fixed_rows = tuple(rows)   # turning a row into values may run foreign code, which may change a list
     cdef Text text = Text(NULL, 0, 0, bytes_max, 0, 0)
     try:
         grow(&text, TEXT_BYTES_MIN)
-        return write_statements(&text, head, fast_rows, tail, row_open, rows_max, bytes_max - PACKET_BYTES)
+        return write_statements(&text, head, fixed_rows, tail, row_open, rows_max)
     finally:
         PyMem_Free(text.data)
 
@@ -89,23 +89,23 @@ def literal(value):
 
 # Statements
 
-cdef list write_statements(Text *text, bytes head, object rows, bytes tail, bytes row_open, Py_ssize_t rows_max,
-                           Py_ssize_t bytes_max):
-    cdef Py_ssize_t row_start, in_statement = 0, row_count = PySequence_Fast_GET_SIZE(rows)
+cdef list write_statements(Text *text, bytes head, tuple rows, bytes tail, bytes row_open, Py_ssize_t rows_max):
+    cdef Py_ssize_t size_max = text.bytes_max - PACKET_BYTES - len(tail)
+    cdef Py_ssize_t row_start, in_statement = 0
     cdef list statements = []
     cdef Columns columns = Columns()
     write_bytes(text, head)
-    for text.row in range(row_count):
+    for text.row in range(len(rows)):
         if in_statement:
             write_bytes(text, b",")
         row_start = text.size
-        write_row(text, <object>PySequence_Fast_GET_ITEM(rows, text.row), row_open, columns)
-        if in_statement and text.size + len(tail) > bytes_max:
+        write_row(text, rows[text.row], row_open, columns)
+        if text.size > size_max and in_statement:
             statements.append(statement_of(text, row_start - 1, tail))
             restart(text, len(head), row_start)
             in_statement = 0
-        if text.size + len(tail) > bytes_max:
-            raise too_large(text, text.size + len(tail) + PACKET_BYTES, bytes_max + PACKET_BYTES)
+        if text.size > size_max:
+            raise too_large(text, text.size)
         in_statement += 1
         if in_statement == rows_max:
             statements.append(statement_of(text, text.size, tail))
@@ -152,19 +152,20 @@ cdef class Columns:
 
 cdef int write_row(Text *text, object row, bytes row_open, Columns columns) except -1:
     cdef object values = PySequence_Fast(row, "a row must be a sequence of values")
-    cdef Kind kind
+    cdef Kind kind, before
     if columns.count == 0:
         columns.start(PySequence_Fast_GET_SIZE(values))
     if PySequence_Fast_GET_SIZE(values) != columns.count:
-        raise ValueError(f"row {text.row} has {PySequence_Fast_GET_SIZE(values)} values, those before have {columns.count}")
+        raise ValueError(f"row {text.row} has {len(values)} values, those before have {columns.count}")
     write_bytes(text, row_open)
     for text.column in range(columns.count):
         if text.column:
             write_bytes(text, b",")
         kind = write_value(text, <object>PySequence_Fast_GET_ITEM(values, text.column))
-        if kind != columns.kinds[text.column] and kind != NOTHING:
-            if columns.kinds[text.column] != NOTHING:
-                raise TypeError(f"{place(text)}: {KIND_NAMES[kind]} in a column of {KIND_NAMES[columns.kinds[text.column]]}")
+        before = <Kind>columns.kinds[text.column]
+        if kind != before and kind != NOTHING:
+            if before != NOTHING:
+                raise TypeError(f"{place(text)}: {KIND_NAMES[kind]} in a column of {KIND_NAMES[before]}")
             columns.kinds[text.column] = kind
     write_bytes(text, b")")
     return 0
@@ -203,8 +204,8 @@ cdef int write_int(Text *text, object value) except -1:
 
 
 cdef int write_digits(Text *text, uint64_t number, bint negative) except -1:
-    cdef char[NUMBER_BYTES_MAX] digits
-    cdef int start = NUMBER_BYTES_MAX
+    cdef char[INT_BYTES_MAX] digits
+    cdef int start = INT_BYTES_MAX
     while number >= 100:
         start -= 2
         memcpy(&digits[start], &DIGIT_PAIRS[number % 100 * 2], 2)
@@ -216,7 +217,7 @@ cdef int write_digits(Text *text, uint64_t number, bint negative) except -1:
     if negative:
         start -= 1
         digits[start] = c"-"
-    return write(text, &digits[start], NUMBER_BYTES_MAX - start)
+    return write(text, &digits[start], INT_BYTES_MAX - start)
 
 
 cdef int write_float(Text *text, double number) except -1:
@@ -258,7 +259,7 @@ cdef bint is_plain(const uint8_t *characters, Py_ssize_t count) noexcept:
 cdef int write_quoted(Text *text, bytes opening, const uint8_t *content, Py_ssize_t count, bint in_hex) except -1:
     cdef Py_ssize_t at, size = count * 2 if in_hex else count
     if size > text.bytes_max:
-        raise too_large(text, size, text.bytes_max)
+        raise too_large(text, size)
     write_bytes(text, opening)
     reserve(text, size + 1)
     cdef char *end = text.data + text.size
@@ -306,5 +307,7 @@ cdef str place(Text *text):
     return "value" if text.row < 0 else f"row {text.row}, column {text.column}"
 
 
-cdef object too_large(Text *text, Py_ssize_t size, Py_ssize_t bytes_max):
-    return ValueError(f"row {text.row} takes at least {size} bytes, the server {bytes_max} a statement (max_allowed_packet)")
+cdef object too_large(Text *text, Py_ssize_t size):
+    return ValueError(
+        f"row {text.row} takes at least {size} bytes, the server {text.bytes_max} a statement (max_allowed_packet)"
+    )

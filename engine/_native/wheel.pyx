@@ -73,7 +73,7 @@ cdef class Wheel:
         PyMem_Free(self.nodes)
 
     @classmethod
-    def __class_getitem__(cls, item):
+    def __class_getitem__(cls, item):   # Wheel[Run], which the stub allows, at run time
         return cls
 
     def __len__(self):

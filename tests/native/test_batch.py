@@ -90,7 +90,7 @@ def test_values_of_subclasses_count_as_their_base() -> None:
             TypeError,
             "row 0, column 0: a value must be None, bool, int, float, str or bytes, got list",
         ),
-        (5, TypeError, "rows must be a sequence of rows"),
+        (5, TypeError, "'int' object is not iterable"),
         ([5], TypeError, "a row must be a sequence of values"),
     ],
 )
@@ -112,13 +112,25 @@ def test_a_huge_value_is_refused_before_memory_is_spent_on_it() -> None:
         batch.build(b"", [(value,)], b"", b"(", 2000, ROOM_BYTES)
 
 
+def test_rows_may_be_changed_while_one_of_them_is_read() -> None:
+    rows: list[object] = [(1,), [2]]
+
+    class Row:
+        def __iter__(self):
+            rows.clear()
+            return iter([3])
+
+    rows[1:1] = [Row()]
+    assert batch.build(b"", rows, b"", b"(", 2000, ROOM_BYTES) == [b"(1),(3),(2)"]
+
+
 def test_rows_max_is_at_least_one() -> None:
     with pytest.raises(ValueError, match="rows_max must be at least 1, got 0"):
         batch.build(b"", [(1,)], b"", b"(", 0, ROOM_BYTES)
 
 
 def test_building_leaves_the_reference_counts_as_they_were() -> None:
-    value, row = "é" * 10, None
+    value = "é" * 10
     row = (value, b"x", 1.5, 2**70 - 2**70)
     rows = [row] * 100
     before = sys.getrefcount(value), sys.getrefcount(row)
