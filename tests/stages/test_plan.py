@@ -78,10 +78,11 @@ def test_a_withdrawn_run_that_is_planned_again_opens_with_the_next_attempt(shard
 
 def test_p8_times_missed_by_an_outage_follow_the_jobs_policy(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
-        hour_ms = 3_600_000
-        was_ms = (world.now_ms // hour_ms - 3) * hour_ms
+        minute_ms, hour_ms = 60_000, 3_600_000
+        half_an_hour_ago_ms = world.now_ms // minute_ms * minute_ms - hour_ms // 2
+        hourly = Cron(f"{half_an_hour_ago_ms // minute_ms % 60} * * * *")
         for policy in MissedRuns:
-            await world.job(policy.name, Cron("0 * * * *"), missed_runs=policy, next_run_at_ms=was_ms)
+            await world.job(policy.name, hourly, missed_runs=policy, next_run_at_ms=half_an_hour_ago_ms - 3 * hour_ms)
         worker = await world.worker().join()
         await worker.plan_all()
         per_job = dict(

@@ -1,4 +1,4 @@
-"""The plan of every hot statement: by its index, without a sort, and on at most two days of a table that is cut by day."""
+"""The plan of every hot statement: by its index, without a sort, on at most two days of a table that is cut by day."""
 
 from __future__ import annotations
 
