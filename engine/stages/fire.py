@@ -32,7 +32,7 @@ LEASE_SLACK_MS = 5_000
 # A signature says when its attempt is due; one that is sent later than this is signed anew with the time of sending.
 SIGNED_LATE_MS = 60_000
 
-# The wheel is looked at no less often than this, so that a clock that was slewed is noticed.
+# The wheel is looked at no less often than this, so that a clock that was corrected is noticed.
 IDLE_TICK_MS = 1_000
 
 # A tenant that the first shard has not told us of yet is asked for again after this.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from engine.clock import Clock
+from engine.clock import OFFSET_MS_MAX, Clock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
@@ -21,9 +21,6 @@ from engine.store.shard import Shard
 
 # A worker stops trusting its lease this long before it ends.
 TRUST_MARGIN_MS = 1_000
-
-# A host whose clock is further off than this claims nothing ahead: its seconds are not the shard's.
-CLOCK_OFFSET_MS_MAX = 2_000
 
 
 class Lease:
@@ -57,7 +54,8 @@ class Lease:
         return self._clock.boot_ms() < self._trusted_until_boot_ms
 
     def may_claim_ahead(self) -> bool:
-        return not self._draining and abs(self.clock_offset_ms) <= CLOCK_OFFSET_MS_MAX
+        """Not while draining, nor on a host whose clock is wrong: what it holds ahead it might fire at a wrong time."""
+        return not self._draining and abs(self.clock_offset_ms) <= OFFSET_MS_MAX
 
     async def run_once(self, now_ms: int) -> bool:
         """One heartbeat: renew, count the live workers, take or give partitions."""
@@ -133,8 +131,8 @@ class Lease:
 
         if not live:
             return
-        self.clock_offset_ms = int(live[0][2]) - self._clock.now_ms()
-        if abs(self.clock_offset_ms) > CLOCK_OFFSET_MS_MAX:
+        self.clock_offset_ms = self._clock.follow(int(live[0][2]))
+        if abs(self.clock_offset_ms) > OFFSET_MS_MAX:
             self._events.emit("clock.off", shard=self._shard.index, offset_ms=self.clock_offset_ms)
 
     async def _give_surplus(self, connection: Connection, mine: list[int], share: int) -> list[int]:

@@ -16,6 +16,10 @@ class SettableClock:
     def boot_ms(self) -> int:
         return self.since_boot_ms
 
+    def follow(self, shard_now_ms: int) -> int:
+        """It is moved by hand alone."""
+        return shard_now_ms - self.wall_ms
+
     def advance(self, ms: int) -> None:
         self.wall_ms += ms
         self.since_boot_ms += ms
