@@ -44,7 +44,7 @@ from engine.rules import schedule as schedules
 from engine.rules import timestamps
 from engine.rules.durations import format_duration
 from engine.rules.headers import header_faults
-from engine.rules.target_text import URL_BYTES_MAX, Refusal, read_target
+from engine.rules.target_text import URL_BYTES_MAX, Refusal, Target, read_target
 from engine.rules.timestamps import format_time
 
 NAME = Text(
@@ -71,11 +71,12 @@ class JobReading(Reading):
     """A job's body, read beside the job as it is stored.
 
     ``stored`` is what an equal schedule and the fingerprints of secret headers are compared with; ``fingerprint``
-    makes one of a secret value.
+    makes one of a secret value. ``judge_url`` is the operator's guard of targets.
     """
 
     stored: Definition | None = None
     fingerprint: Callable[[str], str] = str
+    judge_url: Callable[[str], Target | Refusal] = read_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,13 @@ class Url:
     """A target's address, judged by its text alone."""
 
     def read(self, value: Any, at: str, reading: Reading) -> str | None:
+        judge = reading.judge_url if isinstance(reading, JobReading) else read_target
         text: str | None = Text(URL_BYTES_MAX, example=URL_EXAMPLE).read(value, at, reading)
         if text is not None:
-            target = read_target(text)
+            target = judge(text)
             if not isinstance(target, Refusal):
                 return text
-            reading.fault(at, target.detail, URL_EXAMPLE)
+            reading.fault(at, target.for_tenant, URL_EXAMPLE)
         return None
 
     def schema(self) -> dict[str, Any]:

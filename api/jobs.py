@@ -72,6 +72,7 @@ def read_written(call: Call, document: Any, stored: JobRow | None) -> WrittenJob
         call.now_ms,
         stored=Definition.decode(stored.definition) if stored else None,
         fingerprint=call.service.fingerprint(call.tenant_id),
+        judge_url=call.service.guard.judge_url,
     )
     written = read_job(document, reading)
     if written is None:

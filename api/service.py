@@ -9,6 +9,7 @@ from functools import partial
 from engine.clock import Clock
 from engine.config import Settings
 from engine.events import Events
+from engine.outbound.target import guard_of
 from engine.service import Service as Loop
 from engine.store.changes import Windows
 from engine.store.placement import Placement
@@ -27,6 +28,7 @@ class Service:
         self.placement = Placement(shards)
         self.clock = clock
         self.events = events
+        self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
         self._loop = Loop("api.reread", self._reread, REREAD_MS, clock, events)

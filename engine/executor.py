@@ -10,9 +10,10 @@ from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.health import Board
-from engine.outbound.client import HttpClient
+from engine.outbound.client import HttpClient, Limits
 from engine.outbound.resolver import CachingResolver, DnsResolver
-from engine.outbound.target import Guard
+from engine.outbound.sockets import make_room
+from engine.outbound.target import guard_of
 from engine.service import RunOnce, Service
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
@@ -61,11 +62,12 @@ class Executor:
 
     async def _start(self) -> None:
         settings, clock, events = self._settings, self._clock, self._events
-        guard = Guard(settings.allow_networks, settings.allow_ports)
+        guard = guard_of(settings)
         self._shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
         self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
-        self._client = HttpClient(asyncio.get_running_loop(), clock, guard, CachingResolver(DnsResolver(), clock))
+        resolver, limits = CachingResolver(DnsResolver(), clock), Limits(connections=make_room(Limits().connections))
+        self._client = HttpClient(asyncio.get_running_loop(), clock, guard, resolver, limits)
         self._tenancy = Tenancy(Tenants(self._shards[0], clock))
         self._leases: list[Lease] = []
         self._settles = [Settle(shard, self._held, clock, events, self._tenancy.is_told) for shard in self._shards]

@@ -13,7 +13,7 @@ from engine.health import Board
 from engine.health_app import health_app
 from engine.outbound.client import HttpClient
 from engine.outbound.resolver import CachingResolver, DnsResolver
-from engine.outbound.target import Guard
+from engine.outbound.target import guard_of
 from engine.process import host_identity, process_start
 from engine.service import RunOnce, Service
 from engine.stages.days import Days
@@ -50,7 +50,7 @@ class Keeper:
         server = self._health_server()
         serving = asyncio.get_running_loop().create_task(server.serve())
         shards = [Shard(dsn, index) for index, dsn in enumerate(self._settings.shards)]
-        self._guard = Guard(self._settings.allow_networks, self._settings.allow_ports)
+        self._guard = guard_of(self._settings)
         resolver = CachingResolver(DnsResolver(), self._clock)
         self._client = HttpClient(asyncio.get_running_loop(), self._clock, self._guard, resolver)
         self._tenants = Tenants(shards[0], self._clock)

@@ -105,6 +105,7 @@ def start_all(settings: Settings, started: ExitStack) -> tuple[LocalService, lis
         settings,
         shards=settings.shards or tuple(server.dsn(DATABASE) for server in servers),
         shard_count=None,
+        port=listener.getsockname()[1],  # for the guard of targets: nobody may call us through ourselves
         metrics_port=settings.metrics_port or free_port(),
     )
     say("checking the databases")

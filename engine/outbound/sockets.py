@@ -1,4 +1,4 @@
-"""Room for sockets: the process's limit of open files, raised and checked at start."""
+"""Room for sockets: the process's limit of open files, raised as far as it is needed and may be."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from engine.errors import OperatorError
 
 # Files that are no outbound connections: database connections, logs, pipes, the metrics listener.
 OTHER_FILES = 500
+# With fewer connections a peak to a few origins would already wait for itself.
+CONNECTIONS_MIN = 1_000
 
 
-def make_room(connections: int) -> None:
-    """Raise the limit of open files to hold so many outbound connections; OperatorError where it may not be raised."""
-    wanted = connections + OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        if hard != resource.RLIM_INFINITY and hard < wanted:
-            raise OperatorError(
-                f"{wanted} open files are needed and at most {hard} allowed: raise the limit (LimitNOFILE=, ulimit -Hn)"
-            )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+def make_room(connections: int) -> int:
+    """Raise the limit of open files for so many outbound connections; how many there is room for.
+
+    OperatorError where that is less than CONNECTIONS_MIN.
+    """
+    soft, hard = (_number(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
+    files = min(connections + OTHER_FILES, hard)
+    if files < CONNECTIONS_MIN + OTHER_FILES:
+        raise OperatorError(
+            f"at least {CONNECTIONS_MIN + OTHER_FILES} open files are needed and {hard} are allowed: "
+            "raise the hard limit (LimitNOFILE= of systemd, ulimit -Hn)"
+        )
+    if soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return min(connections, max(soft, files) - OTHER_FILES)
+
+
+def _number(limit: int) -> int:
+    return 1 << 62 if limit == resource.RLIM_INFINITY else limit

@@ -10,6 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable
 
+from engine.config import Settings
 from engine.rules.target_text import DEFAULT_PORTS, Origin, Refusal, Target, is_address, read_target
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -69,6 +70,14 @@ def is_local(address: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def guard_of(settings: Settings) -> Guard:
+    """The guard that an operator has set: what is allowed, and of this service's own what can be reached over TCP."""
+    own = [(settings.listen, settings.port), ("127.0.0.1", settings.metrics_port)]
+    own += [(dsn.host, dsn.port) for dsn in settings.shards if dsn.unix_socket is None]
+    resolved = [(address, port) for host, port in own for address in _addresses(host)]
+    return Guard(settings.allow_networks, settings.allow_ports, resolved)
 
 
 class Guard:
@@ -133,6 +142,14 @@ class Guard:
         if origin.port == DEFAULT_PORTS[origin.scheme] or origin.port in self._allowed_ports:
             return None
         return Refusal("port_refused", f"port {origin.port} is not allowed for {origin.scheme}")
+
+
+def _addresses(host: str) -> set[str]:
+    """The addresses of a host of ours; none where it is not known, for then nothing reaches it by that name."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return set()
 
 
 def _refused_special(address: Address) -> Refusal | None:

@@ -79,7 +79,7 @@ def test_an_equal_put_of_a_time_long_past_answers_200(tenant: Tenant, api_server
             },
             "target": {
                 "http": {
-                    "url": "https://example.com:8443/a?b=c",
+                    "url": "https://example.com:443/a?b=c",
                     "method": "PUT",
                     "headers": {
                         "X-Zed": "1",

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.outbound.target import GLOBAL_IPV6, SPECIAL_IPV4, SPECIAL_IPV6, Guard, is_local
+from engine.config import Dsn, Settings
+from engine.outbound.target import GLOBAL_IPV6, SPECIAL_IPV4, SPECIAL_IPV6, Guard, guard_of, is_local
 from engine.rules.target_text import Origin, Refusal, Target
 
 HTTPS = Origin("https", "example.com", 443)
@@ -179,3 +180,13 @@ def test_the_tables_hold_whole_networks_in_order():
     for table in (SPECIAL_IPV4, SPECIAL_IPV6):
         assert [net for net, _ in table] == sorted(net for net, _ in table)
     assert all(net.subnet_of(GLOBAL_IPV6) for net, _ in SPECIAL_IPV6)
+
+
+def test_p9_the_operators_guard_knows_its_own_listeners_and_databases():
+    shards = (Dsn.parse("mysql://u@localhost:3307/a"), Dsn.parse("mysql://u@/a?unix_socket=/x"))
+    settings = Settings(shards=shards, listen="0.0.0.0", port=8900, metrics_port=9100, allow_networks=("127.0.0.0/8",))
+    guard = guard_of(settings)
+    for address, port in [("127.0.0.1", 3307), ("127.0.0.1", 8900), ("127.8.8.8", 8900), ("127.0.0.1", 9100)]:
+        assert guard.judge_address(Origin("http", "x", port), address), (address, port)
+    for address, port in [("127.0.0.2", 3307), ("127.0.0.1", 3306), ("127.0.0.2", 9100), ("127.0.0.1", 80)]:
+        assert guard.judge_address(Origin("http", "x", port), address) is None, (address, port)
