@@ -1,0 +1,222 @@
+"""Firing against a real receiver: at its second, never before, and only while the worker may trust itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.clock import SystemClock
+from engine.events import Events
+from engine.local.receiver import Receiver
+from engine.model import Definition, HttpTarget, OutcomeKind, Priority, Reason, RunAt, RunKey
+from engine.outbound.client import HttpClient
+from engine.outbound.exchange import Outcome
+from engine.outbound.resolver import DnsResolver
+from engine.outbound.target import Guard
+from engine.stages.fire import Fire
+from engine.stages.held import HeldRun, HeldRuns
+from engine.stages.versions import CallPlan
+from engine.store.tenants import Tenant
+from tests.support.wait import until_async
+
+WORKER = 42
+
+
+class StubLease:
+    """A lease as firing sees it."""
+
+    worker_id = WORKER
+
+    def __init__(self) -> None:
+        self.is_trusted = True
+
+    def trusted(self) -> bool:
+        return self.is_trusted
+
+
+class Ends:
+    """Collects what firing hands on."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[HeldRun, Outcome]] = []
+        self.skips: list[tuple[HeldRun, Reason]] = []
+        self.returned: list[HeldRun] = []
+
+    def settled(self, run: HeldRun, outcome: Outcome) -> None:
+        self.outcomes.append((run, outcome))
+
+    def skipped(self, run: HeldRun, reason: Reason) -> None:
+        self.skips.append((run, reason))
+
+    def given_back(self, run: HeldRun) -> None:
+        self.returned.append(run)
+
+
+class Gun:
+    """A fire stage with a real client; tenants and leases are set by hand."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.clock = SystemClock()
+        self.lease, self.ends = StubLease(), Ends()
+        self.tenant: Tenant | None = Tenant(7, "seven", False, None, (b"k" * 32,), {})
+        self.guard = Guard(["127.0.0.0/8"], [])
+        self.held = HeldRuns(self.clock.now_ms(), 1_000)
+        self.client = HttpClient(asyncio.get_running_loop(), self.clock, self.guard, DnsResolver())
+        self.fire = Fire(
+            self.held, [self.lease], self.client, lambda _: self.tenant, [self.ends], self.clock, Events()
+        )  # type: ignore[list-item]
+        self.base = f"http://127.0.0.1:{receiver.port}"
+        self.fired = 0
+
+    def run(self, path: str, in_ms: int, *, timeout_ms: int = 30_000, url: str | None = None) -> HeldRun:
+        """A claimed run due so soon."""
+        self.fired += 1
+        due_ms = self.clock.now_ms() + in_ms
+        target = HttpTarget(url or f"{self.base}{path}")
+        call = CallPlan(Definition(RunAt(due_ms), target, timeout_ms=timeout_ms), self.guard)
+        return HeldRun(
+            RunKey(1, due_ms, self.fired), worker_id=WORKER, attempt=1, tries=0, tenant_id=7, version=1,
+            priority=Priority.NORMAL, due_ms=due_ms, lease_until_ms=call.lease_until_ms(due_ms, due_ms),
+            deferred=False, overlap=False, call=call, shard_index=0,
+        )  # fmt: skip
+
+    async def outcomes(self, count: int) -> list[Outcome]:
+        await until_async(lambda: len(self.ends.outcomes) >= count)
+        return [outcome for _, outcome in self.ends.outcomes]
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with Receiver(tmp_path_factory.mktemp("receiver") / "log") as receiver:
+        yield receiver
+
+
+def with_gun(receiver: Receiver, body: Callable[[Gun], Awaitable[None]]) -> None:
+    async def main() -> None:
+        gun = Gun(receiver)
+        try:
+            await body(gun)
+        finally:
+            gun.fire.stop()
+            await gun.client.close()
+
+    asyncio.run(main())
+
+
+def test_p4_no_byte_arrives_before_its_moment_and_an_idle_engine_is_on_time(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        runs = [gun.run(f"/ok/early-{number}", 100 + 7 * number) for number in range(100)]
+        gun.fire.hold(runs)
+        await gun.outcomes(100)
+        arrived = {call.name: call.arrival_ms for call in receiver.calls() if "early-" in call.name}
+        lags = [arrived[f"early-{number}"] - run.due_ms for number, run in enumerate(runs)]
+        assert min(lags) >= 0
+        assert sorted(lags)[50] < 100
+
+    with_gun(receiver, body)
+
+
+def test_p3_a_run_of_a_worker_that_no_longer_trusts_its_lease_is_given_back_unfired(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        run = gun.run("/ok/untrusted", 50)
+        gun.fire.hold([run])
+        gun.lease.is_trusted = False
+        await until_async(lambda: gun.ends.returned)
+        assert gun.ends.returned == [run]
+        assert "untrusted" not in {call.name for call in receiver.calls()}
+
+    with_gun(receiver, body)
+
+
+def test_p3_a_run_claimed_under_a_worker_id_that_was_lost_is_given_back_unfired(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        run = gun.run("/ok/old-id", 50)
+        run.worker_id = WORKER - 1
+        gun.fire.hold([run])
+        await until_async(lambda: gun.ends.returned)
+        assert gun.ends.outcomes == []
+
+    with_gun(receiver, body)
+
+
+def test_p3_a_run_whose_own_lease_would_not_outlast_its_time_out_is_given_back_unfired(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        run = gun.run("/ok/short", 10)
+        run.lease_until_ms = run.due_ms + run.call.timeout_ms
+        gun.fire.hold([run])
+        await until_async(lambda: gun.ends.returned)
+        assert gun.ends.outcomes == []
+
+    with_gun(receiver, body)
+
+
+def test_an_abandoned_run_is_neither_fired_nor_settled(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        abandoned, other = gun.run("/ok/abandoned", 50), gun.run("/ok/other", 60)
+        gun.fire.hold([abandoned, other])
+        gun.fire.abandon(abandoned)
+        await gun.outcomes(1)
+        assert [run for run, _ in gun.ends.outcomes] == [other]
+        assert "abandoned" not in {call.name for call in receiver.calls()}
+        assert gun.held.find(abandoned.key, 1) is None
+
+    with_gun(receiver, body)
+
+
+def test_a_cancelled_run_in_flight_is_stopped_and_settles_cancelled_once(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        run = gun.run("/hang/cancelled", 10)
+        gun.fire.hold([run])
+        await until_async(lambda: gun.fire.in_flight == 1)
+        gun.fire.cancel(run)
+        gun.fire.cancel(run)
+        assert gun.fire.in_flight == 0
+        assert [outcome.kind for outcome in await gun.outcomes(1)] == [OutcomeKind.CANCELLED]
+
+    with_gun(receiver, body)
+
+
+def test_a_run_of_a_disabled_tenant_is_skipped_with_the_reason(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        gun.tenant = Tenant(7, "seven", True, None, (b"k" * 32,), {})
+        run = gun.run("/ok/disabled", 10)
+        gun.fire.hold([run])
+        await until_async(lambda: gun.ends.skips)
+        assert gun.ends.skips == [(run, Reason.TENANT_DISABLED)]
+
+    with_gun(receiver, body)
+
+
+def test_a_tenant_that_is_not_known_yet_delays_its_run_until_it_is(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        known, gun.tenant = gun.tenant, None
+        gun.fire.hold([gun.run("/ok/unknown", 10)])
+        await asyncio.sleep(0)
+        gun.tenant = known
+        assert [outcome.status for outcome in await gun.outcomes(1)] == [200]
+
+    with_gun(receiver, body)
+
+
+def test_p9_a_refused_target_settles_at_its_moment_without_a_call(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        run = gun.run("", 50, url="http://169.254.169.254/latest/meta-data/")
+        gun.fire.hold([run])
+        (outcome,) = await gun.outcomes(1)
+        assert outcome.kind == OutcomeKind.TARGET_REFUSED
+        assert outcome.started_ms >= run.due_ms
+
+    with_gun(receiver, body)
+
+
+def test_a_call_that_times_out_ends_in_its_time(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        gun.fire.hold([gun.run("/hang/timeout", 10, timeout_ms=200)])
+        (outcome,) = await gun.outcomes(1)
+        assert outcome.kind == OutcomeKind.TIMEOUT
+        assert 200 <= outcome.finished_ms - outcome.started_ms < 2_000
+
+    with_gun(receiver, body)
