@@ -102,10 +102,15 @@ class Executor:
         return service
 
     def _lost(self, shard_index: int) -> None:
-        """The lease of a shard is lost: nothing that was claimed there under the old id is fired any more."""
+        """The lease of a shard is lost: nothing that was claimed there under the old id is fired any more.
+
+        It is given back and not just dropped: a claim that was committed after the reaper had looked is nobody else's.
+        Where the reaper was first, the fence makes this nothing.
+        """
         for run in self._held.unfired():
             if run.shard_index == shard_index:
                 self._fire.abandon(run)
+                self._settles[shard_index].given_back(run)
 
     async def _write_health(self, now_ms: int) -> bool:
         boot_ms = self._clock.boot_ms()

@@ -270,7 +270,7 @@ class Plan:
             found = await connection.fetch_rows(
                 "my_planned_runs",
                 rows,
-                {**_bounds(rows), "worker_id": self._lease.worker_id},
+                {**_bounds(rows), "worker_id": self._unknown[0].worker_id},
                 bytes_max=self._shard.packet_bytes_max,
             )
         mine = {(RunKey(*row[:3]), row[3]) for row in found}

@@ -21,6 +21,7 @@ from engine.store.shard import Shard
 from engine.store.statements import Value
 
 RUNS_PER_BATCH = 1_000
+ORPHANS_INTERVAL_MS = 5_000
 
 # Runs are claimed at most this far ahead; nothing a worker held lies beyond it.
 CLAIMED_AHEAD_MS_MAX = 600_000
@@ -74,6 +75,7 @@ class Reap:
         self._clock = clock
         self._events = events
         self._answering_since_boot_ms: int | None = None
+        self._orphans_at_ms = 0
 
     async def run_once(self, now_ms: int) -> bool:
         """Reap one batch of one dead worker; True if there may be more."""
@@ -88,7 +90,7 @@ class Reap:
             if lease_until > 0 and not await self._condemn(worker_id):
                 continue
             return await self._reap_worker(worker_id, now_ms)
-        return False
+        return await self._reap_orphans(now_ms)
 
     async def _condemn(self, worker_id: int) -> bool:
         """After an outage all leases are expired: one counts once this shard has answered for a whole lease."""
@@ -103,10 +105,27 @@ class Reap:
     async def _reap_worker(self, worker_id: int, now_ms: int) -> bool:
         keys = await self._held_by(worker_id, now_ms)
         if not keys:
+            await self._shard.execute("delete_signals_of_worker", {"worker_id": worker_id})
             await self._shard.execute("delete_worker", {"worker_id": worker_id})
             self._events.emit("worker.reaped", worker_id=worker_id, shard=self._shard.index)
             return True
+        return await self._reap(worker_id, keys, now_ms)
 
+    async def _reap_orphans(self, now_ms: int) -> bool:
+        """Runs whose worker is no longer known: it claimed them in a transaction that ended after it was reaped.
+
+        The mark's mover puts every open run into ``deferred``, due when its lease ends; there they are found.
+        """
+        if now_ms < self._orphans_at_ms:
+            return False
+        self._orphans_at_ms = now_ms + ORPHANS_INTERVAL_MS
+        values: dict[str, Value] = {"partitions": self._all_partitions, "now_ms": now_ms, "rows_max": RUNS_PER_BATCH}
+        rows = (await self._shard.execute("orphaned_runs", values)).rows
+        for worker_id in {row[0] for row in rows}:
+            await self._reap(worker_id, sorted(RunKey(*row[1:]) for row in rows if row[0] == worker_id), now_ms)
+        return len(rows) == RUNS_PER_BATCH
+
+    async def _reap(self, worker_id: int, keys: Sequence[RunKey], now_ms: int) -> bool:
         async def transaction() -> Sequence[Fate]:
             async with self._shard.transaction() as connection:
                 return await self._give_back(connection, worker_id, keys, now_ms)

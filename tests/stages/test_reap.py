@@ -139,3 +139,17 @@ def test_the_mark_passes_finished_runs_and_defers_open_ones_to_the_end_of_their_
         assert await world.rows(f"SELECT COUNT(*) FROM marks WHERE mark_at <= {past_ms}") == [(0,)]
 
     run_world(shard_dsn, body)
+
+
+def test_p2_a_claim_committed_after_its_worker_was_reaped_is_found_when_its_lease_is_over(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        await world.rows("DELETE FROM workers")
+        (run,) = worker.runs()
+        world.clock.wall_ms = run.lease_until_ms + 1
+        await world.rows(f"INSERT INTO deferred VALUES {(*run.key, run.lease_until_ms, int(Reason.SWEPT))}")
+        await reap_all(world, world.reap())
+        assert await world.rows("SELECT state, tries FROM runs") == [(RunState.WAITING, 1)]
+        assert await world.rows("SELECT due_at, reason FROM deferred") == [(world.now_ms, Reason.REAPED)]
+
+    run_world(shard_dsn, body)

@@ -63,3 +63,7 @@ WHERE worker_id = :worker_id ORDER BY signal_id LIMIT :rows_max
 
 -- name: delete_signals
 DELETE FROM signals WHERE worker_id = :worker_id AND signal_id <= :signal_id
+
+-- name: delete_signals_of_worker
+-- Nobody is left to obey them.
+DELETE FROM signals WHERE worker_id = :worker_id

@@ -16,6 +16,16 @@ STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
 WHERE d.partition_id IN (:partitions) AND r.state = 2 AND r.worker_id = :worker_id
 LIMIT :rows_max
 
+-- name: orphaned_runs
+-- In order of deferred.due: runs whose lease is over and whose worker is no longer there.
+SELECT r.worker_id, r.partition_id, r.scheduled_at, r.job_id
+FROM deferred AS d FORCE INDEX (due)
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
+  ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
+LEFT JOIN workers AS w ON w.worker_id = r.worker_id
+WHERE d.partition_id IN (:partitions) AND d.due_at <= :now_ms AND r.state = 2 AND w.worker_id IS NULL
+LIMIT :rows_max
+
 -- name: lock_dead_runs
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.attempt, r.tries, r.cancel_requested,
        r.lease_until
