@@ -12,12 +12,13 @@ from typing import Protocol
 
 from engine.clock import Clock
 from engine.events import Events
-from engine.model import OutcomeKind, Reason, idempotency_key
+from engine.model import OutcomeKind, Priority, Reason, idempotency_key
 from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome, Request
 from engine.outbound.head import run_head
 from engine.outbound.sign import signature
-from engine.rules.ready import ReadyQueue
+from engine.rules.quota import PRIORITY_STARTS_PER_S, StartQuota, share
+from engine.rules.ready import LATE_MS, StartOrder
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.store.tenants import Tenant
@@ -28,6 +29,10 @@ IN_FLIGHT_MAX = 4_000
 
 # The run's lease must outlast its time-out by this much, or the run is given back instead of fired.
 LEASE_SLACK_MS = 5_000
+
+# A run that has been ready for this long and waits for its own lane goes back, and is looked for once a second.
+HELD_MS_MAX = 5_000
+HELD_CHECK_MS = 1_000
 
 # A signature says when its attempt is due; one that is sent later than this is signed anew with the time of sending.
 SIGNED_LATE_MS = 60_000
@@ -47,6 +52,8 @@ class Ends(Protocol):
     def skipped(self, run: HeldRun, reason: Reason) -> None: ...
 
     def given_back(self, run: HeldRun) -> None: ...
+
+    def held_up(self, run: HeldRun) -> None: ...
 
 
 class Fire:
@@ -69,8 +76,9 @@ class Fire:
         self._ends = ends
         self._clock = clock
         self._events = events
-        self._ready: ReadyQueue[HeldRun] = ReadyQueue(LANE_IN_FLIGHT_MAX)
-        self._in_flight = 0
+        self._ready: StartOrder[HeldRun] = StartOrder(LANE_IN_FLIGHT_MAX, IN_FLIGHT_MAX)
+        self._quota = StartQuota()
+        self._held_up_at_ms = 0
         self._loop = asyncio.get_event_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -78,7 +86,7 @@ class Fire:
 
     @property
     def in_flight(self) -> int:
-        return self._in_flight
+        return self._ready.in_flight
 
     @property
     def ready(self) -> int:
@@ -123,11 +131,23 @@ class Fire:
             if run.request is None and not self._prepare(run, now_ms):
                 continue
             if run.due_ms <= now_ms:
-                self._ready.push(run, run.priority, run.tenant_id, run.request.origin)  # type: ignore[union-attr]
+                self._make_ready(run, now_ms)
             else:
                 prepared.append(run)
                 self._held.again(run, run.due_ms)
         return prepared
+
+    def _make_ready(self, run: HeldRun, now_ms: int) -> None:
+        assert run.request is not None  # noqa: S101 - only prepared runs become ready
+        priority = run.priority
+        starts_per_s = PRIORITY_STARTS_PER_S.get(Priority(priority))
+        if starts_per_s is not None:
+            part = share(starts_per_s, max(lease.live_workers for lease in self._leases))
+            if not self._quota.admit((run.tenant_id, priority), part, now_ms):
+                run.demoted = True
+                priority = Priority.NORMAL
+        run.late = now_ms - run.due_ms > LATE_MS
+        self._ready.push(run, priority, run.tenant_id, run.request.origin, late=run.late, now_ms=now_ms)
 
     def _prepare(self, run: HeldRun, now_ms: int) -> bool:
         """Build and sign the request; False for a run that ends without a call, or is looked at again."""
@@ -172,27 +192,32 @@ class Fire:
             task.add_done_callback(self._warming.discard)
 
     def _start(self, now_ms: int) -> None:
-        while self._in_flight < IN_FLIGHT_MAX:
-            run = self._ready.pop()
-            if run is None:
-                return
-            self._fire(run, now_ms)
+        while (popped := self._ready.pop()) is not None:
+            self._fire(popped[0], now_ms)
+        if now_ms - self._held_up_at_ms >= HELD_CHECK_MS:
+            self._held_up_at_ms = now_ms
+            self._return_held_up(now_ms)
+
+    def _return_held_up(self, now_ms: int) -> None:
+        """What has waited for its own lane for too long makes room in memory, and comes back later."""
+        for run in self._ready.held_since(now_ms - HELD_MS_MAX):
+            if not run.abandoned and not run.cancelled:
+                self._ends[run.shard_index].held_up(run)
 
     def _fire(self, run: HeldRun, now_ms: int) -> None:
         request = run.request
         assert request is not None  # noqa: S101 - only prepared runs are ready
         if run.abandoned or run.cancelled:
-            self._ready.done(run.tenant_id, request.origin)
+            self._done(run)
             return
         lease = self._leases[run.shard_index]
         if not lease.trusted() or run.worker_id != lease.worker_id or not _outlasts(run, now_ms):
-            self._ready.done(run.tenant_id, request.origin)
+            self._done(run)
             self._ends[run.shard_index].given_back(run)
             return
         if now_ms > run.due_ms + SIGNED_LATE_MS:
             self._sign_again(run, request, now_ms)
         run.in_flight = True
-        self._in_flight += 1
         self._client.send(request, self._on_done, run)
 
     def _sign_again(self, run: HeldRun, request: Request, now_ms: int) -> None:
@@ -207,8 +232,10 @@ class Fire:
 
     def _ended(self, run: HeldRun) -> None:
         run.in_flight = False
-        self._in_flight -= 1
-        self._ready.done(run.tenant_id, run.request.origin)  # type: ignore[union-attr]
+        self._done(run)
+
+    def _done(self, run: HeldRun) -> None:
+        self._ready.done(run.tenant_id, run.request.origin, late=run.late)  # type: ignore[union-attr]
 
     def _settled(self, run: HeldRun, outcome: Outcome) -> None:
         self._ends[run.shard_index].settled(run, outcome)

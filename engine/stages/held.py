@@ -25,10 +25,12 @@ class HeldRun:
         "call",
         "cancelled",
         "deferred",
+        "demoted",
         "due_ms",
         "handle",
         "in_flight",
         "key",
+        "late",
         "lease_until_ms",
         "overlap",
         "priority",
@@ -75,6 +77,8 @@ class HeldRun:
         self.in_flight = False
         self.cancelled = False
         self.abandoned = False
+        self.demoted = False
+        self.late = False
 
     @property
     def identity(self) -> tuple[RunKey, int]:

@@ -29,6 +29,12 @@ GATHER_MS = 60
 # A run whose scheduled time is older than this may have been passed by the mark, and then has a row in deferred.
 MAYBE_SWEPT_MS = 30_000
 
+# A run that was held up by a limit is claimed again after this.
+HELD_PAUSE_MS = 2_000
+
+# Reasons for which a claimed run goes back without having been called.
+UNCALLED = frozenset({Reason.GIVEN_BACK, Reason.HELD})
+
 ANSWER_BYTES_MAX = 1_024
 DETAIL_CHARS_MAX = 255
 
@@ -57,13 +63,13 @@ class Settlement(NamedTuple):
             outcome.status,
             outcome.started_ms if called else None,
             outcome.finished_ms if finished else None,
-            0,
+            int(self.run.demoted),
         )
 
     @property
     def called(self) -> bool:
         """Whether there was a call, or at least the attempt at one."""
-        return self.verdict.reason != Reason.GIVEN_BACK and self.verdict.state != RunState.SKIPPED
+        return self.verdict.reason not in UNCALLED and self.verdict.state != RunState.SKIPPED
 
     @property
     def plain(self) -> bool:
@@ -117,8 +123,15 @@ class Settle:
 
     def given_back(self, run: HeldRun) -> None:
         """A claimed run that was not fired: due again at its own moment, and no try is counted."""
+        self._return(run, Reason.GIVEN_BACK, 0)
+
+    def held_up(self, run: HeldRun) -> None:
+        """A run that waits for a limit of its own: due again a little later, no try is counted, and it is not late."""
+        self._return(run, Reason.HELD, HELD_PAUSE_MS)
+
+    def _return(self, run: HeldRun, reason: Reason, pause_ms: int) -> None:
         now_ms = self._clock.now_ms()
-        verdict = Verdict(RunState.WAITING, Reason.GIVEN_BACK, max(run.due_ms, now_ms))
+        verdict = Verdict(RunState.WAITING, reason, max(run.due_ms, now_ms + pause_ms))
         self._waiting.append(Settlement(run, no_call(now_ms), verdict, run.tries))
 
     async def run_once(self, now_ms: int) -> bool:

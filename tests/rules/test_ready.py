@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model import Priority
-from engine.rules.ready import WEIGHTS, ReadyQueue
+from engine.rules.ready import WEIGHTS, ReadyQueue, StartOrder
 
 
 def drained(queue: ReadyQueue[str], finish: bool = True) -> list[str]:
@@ -24,7 +24,7 @@ def drained(queue: ReadyQueue[str], finish: bool = True) -> list[str]:
 
 def push(queue: ReadyQueue[str], tenant: int, origin: str, count: int, priority: Priority = Priority.NORMAL) -> None:
     for number in range(count):
-        queue.push(f"{tenant}/{origin}/{priority.name}{number}", priority, tenant, origin)
+        queue.push(f"{tenant}/{origin}/{priority.name}{number}", priority, tenant, origin, 0)
 
 
 def test_p5_under_load_each_priority_gets_its_weight_and_low_never_starves() -> None:
@@ -68,6 +68,39 @@ def test_p6_a_lane_whose_endpoint_hangs_holds_up_nobody_but_itself() -> None:
     assert queue.pop() is None
 
 
+def test_what_waits_for_its_own_full_lane_is_held_and_what_waits_for_the_executor_is_not() -> None:
+    queue: ReadyQueue[str] = ReadyQueue(1)
+    for now_ms in (10, 20, 30):
+        queue.push(f"1/full/{now_ms}", Priority.NORMAL, 1, "full", now_ms)
+        queue.push(f"1/free/{now_ms}", Priority.NORMAL, 1, "free", now_ms)
+    assert queue.pop() == "1/full/10"
+    assert queue.held_since(25) == ["1/full/20"]
+    assert len(queue) == 4
+    queue.done(1, "full")
+    assert sorted(drained(queue)) == ["1/free/10", "1/free/20", "1/free/30", "1/full/30"]
+
+
+def test_p5_runs_on_time_keep_half_of_the_starts_beside_300_000_late_ones() -> None:
+    order: StartOrder[str] = StartOrder(100_000, 1_000)
+    for number in range(300_000):
+        order.push(f"late-{number}", Priority.CRITICAL, 1, "a", late=True, now_ms=0)
+    for number in range(1_000):
+        order.push(f"on-time-{number}", Priority.LOW, 2, "a", late=False, now_ms=0)
+    started = [popped for popped in iter(order.pop, None)]
+    assert len(started) == 1_000
+    assert Counter(late for _, late in started) == {True: 500, False: 500}
+    assert order.pop() is None
+
+
+def test_p5_late_runs_alone_leave_half_of_the_room_for_those_to_come() -> None:
+    order: StartOrder[str] = StartOrder(100_000, 1_000)
+    for number in range(5_000):
+        order.push(f"late-{number}", Priority.NORMAL, 1, "a", late=True, now_ms=0)
+    assert sum(1 for _ in iter(order.pop, None)) == 500
+    order.push("on time", Priority.NORMAL, 2, "b", late=False, now_ms=0)
+    assert order.pop() == ("on time", False)
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("push"), st.integers(1, 3), st.sampled_from("ab"), st.sampled_from(list(Priority))),
@@ -86,7 +119,7 @@ def test_every_item_comes_out_once_and_no_lane_exceeds_its_bound(script: list[tu
         if step[0] == "push":
             item = (number, step[1], step[2])
             waiting.add(item)
-            queue.push(item, step[3], step[1], step[2])
+            queue.push(item, step[3], step[1], step[2], number)
         elif step[0] == "pop" and (popped := queue.pop()) is not None:
             waiting.remove(popped)
             started.append(popped)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +16,8 @@ from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
-from engine.stages.fire import Fire
+from engine.rules.quota import PRIORITY_STARTS_PER_S
+from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, Fire
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.versions import CallPlan
 from engine.store.tenants import Tenant
@@ -29,6 +30,7 @@ class StubLease:
     """A lease as firing sees it."""
 
     worker_id = WORKER
+    live_workers = 1
 
     def __init__(self) -> None:
         self.is_trusted = True
@@ -44,6 +46,7 @@ class Ends:
         self.outcomes: list[tuple[HeldRun, Outcome]] = []
         self.skips: list[tuple[HeldRun, Reason]] = []
         self.returned: list[HeldRun] = []
+        self.held_up_runs: list[HeldRun] = []
 
     def settled(self, run: HeldRun, outcome: Outcome) -> None:
         self.outcomes.append((run, outcome))
@@ -53,6 +56,9 @@ class Ends:
 
     def given_back(self, run: HeldRun) -> None:
         self.returned.append(run)
+
+    def held_up(self, run: HeldRun) -> None:
+        self.held_up_runs.append(run)
 
 
 class Gun:
@@ -218,5 +224,42 @@ def test_a_call_that_times_out_ends_in_its_time(receiver: Receiver) -> None:
         (outcome,) = await gun.outcomes(1)
         assert outcome.kind == OutcomeKind.TIMEOUT
         assert 200 <= outcome.finished_ms - outcome.started_ms < 2_000
+
+    with_gun(receiver, body)
+
+
+def test_p6_one_hanging_endpoint_with_2000_runs_holds_up_its_own_runs_alone_and_they_go_back(
+    receiver: Receiver,
+) -> None:
+    async def body(gun: Gun) -> None:
+        gun.held = gun.fire._held = HeldRuns(gun.clock.now_ms(), 10_000)
+        deaf = socket.create_server(("127.0.0.1", 0), backlog=LANE_IN_FLIGHT_MAX)
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+        hanging = [gun.run("", -1, url=url) for _ in range(2_000)]
+        answering = gun.run("/ok/beside", -1)
+        gun.fire.hold([*hanging, answering])
+        gun.fire.run_once(gun.clock.now_ms())
+        await gun.outcomes(1)
+        assert [run for run, _ in gun.ends.outcomes] == [answering]
+        assert gun.fire.in_flight == LANE_IN_FLIGHT_MAX
+        gun.fire.run_once(gun.clock.now_ms() + HELD_MS_MAX + HELD_CHECK_MS)
+        assert len(gun.ends.held_up_runs) == 2_000 - LANE_IN_FLIGHT_MAX
+        assert gun.fire.ready == 0
+        deaf.close()
+
+    with_gun(receiver, body)
+
+
+def test_p6_what_exceeds_a_tenants_quota_of_critical_starts_is_fired_as_normal_and_recorded(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        quota = PRIORITY_STARTS_PER_S[Priority.CRITICAL]
+        gun.lease.live_workers = quota // 5
+        runs = [gun.run(f"/ok/critical-{number}", -1) for number in range(8)]
+        for run in runs:
+            run.priority = Priority.CRITICAL
+        gun.fire.hold(runs)
+        gun.fire.run_once(gun.clock.now_ms() // 1000 * 1000 + 1)
+        await gun.outcomes(8)
+        assert sum(run.demoted for run in runs) == 3
 
     with_gun(receiver, body)
