@@ -74,9 +74,7 @@ class Connection:
 
     def usable(self, now_ms: int) -> bool:
         """Whether a request may be sent here: young, not idle for long, and still open at this moment."""
-        idle_ms = now_ms - self.idle_since_ms
-        # Within the millisecond of its last answer the loop has just read it; anything older is asked.
-        return not idle_ms or (idle_ms <= IDLE_MS_MAX and now_ms - self.opened_ms <= AGE_MS_MAX and self._silent())
+        return now_ms - self.idle_since_ms <= IDLE_MS_MAX and now_ms - self.opened_ms <= AGE_MS_MAX and self._silent()
 
     def start(self, request: Request, now_ms: int) -> None:
         """Send a request; nothing of it has left before ``now_ms``."""

@@ -46,8 +46,8 @@ Done = Callable[[Any, Outcome], None]
 class Request:
     """Prepared before its second: ``head`` is complete, blank line included (see engine/outbound/head.py).
 
-    The rest is the client's while the request is on its way, for which it is handed over once at a time. (An object of
-    its own for that would take a twentieth of the time of a call.)
+    The rest is the client's while the request is on its way. (An object of its own for that would take a twentieth of
+    the time of a call.) After an outcome that is not ANSWERED the request is not to be used again.
     """
 
     tenant_id: int
@@ -61,5 +61,5 @@ class Request:
     token: Hashable = field(init=False, repr=False)
     started_ms: int = field(init=False, repr=False)
     deadline_ms: int = field(init=False, repr=False)
-    bytes_sent: bool = field(init=False, repr=False)
-    connection: Connection | None = field(init=False, repr=False)
+    bytes_sent: bool = field(default=False, init=False, repr=False)
+    connection: Connection | None = field(default=None, init=False, repr=False)

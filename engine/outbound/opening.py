@@ -28,6 +28,7 @@ class Opener:
         self._guard = guard
         self._resolver = resolver
         self._context = context
+        self._turn = asyncio.Lock()
 
     async def open(
         self, origin: Origin, session: ssl.SSLSession | None, turn: int
@@ -104,7 +105,7 @@ class Opener:
         try:
             stream = TlsStream(self._context, host, session)
             async with asyncio.timeout(HANDSHAKE_MS / 1000):
-                await stream.shake_hands(self._loop, sock)
+                await stream.shake_hands(self._loop, sock, self._turn)
         except TimeoutError:
             return Failure(OutcomeKind.TLS_FAILED, "tls_timeout", f"no handshake within {HANDSHAKE_MS} ms")
         except ssl.SSLError as error:

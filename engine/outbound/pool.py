@@ -17,10 +17,15 @@ from engine.rules.target_text import Origin
 if TYPE_CHECKING:
     from engine.outbound.client import HttpClient
 
-# Handshakes that one warming keeps going at a time: each takes most of a millisecond of the core that also fires.
-WARMING_AT_ONCE = 8
-# Waiting requests are looked through no more often than this for one that has run out of time.
-LOOK_EVERY_MS = 10
+# A connection is opened when requests have waited this long for one that is open: that one is often free sooner, and a
+# handshake costs as much as forty requests. Their deadlines are looked at as often.
+PATIENCE_MS = 20
+# Opened at once where there is none yet; after that at most as many as there are, so that their number doubles.
+OPENED_AT_FIRST = 4
+# Connections that one pool warms at a time, once the first one stands.
+WARMED_AT_ONCE = 16
+# Warming is for a second that is at most this far off.
+WARMING_MS_MAX = 3_000
 # What is wrong with the target itself fails every waiting request; other failures cost the one they were opened for.
 _OF_THE_TARGET = frozenset({OutcomeKind.TARGET_REFUSED, OutcomeKind.DNS_FAILED})
 
@@ -58,11 +63,13 @@ class Pool:
         idle = self.idle
         while idle:
             connection = idle.pop()
-            if connection.usable(now_ms):
+            # Within the millisecond of its last answer the loop has just read it; any other is looked at first.
+            if now_ms == connection.idle_since_ms or connection.usable(now_ms):
                 connection.start(request, now_ms)
                 break
             stale.append(connection)
         else:
+            request.started_ms = now_ms
             self.waiting.append(request)
             self._expect(request)
         for connection in stale:  # last: a pool without connections and requests is dropped
@@ -95,7 +102,8 @@ class Pool:
         if connection in self.idle:
             self.idle.remove(connection)
         self.client.unreserve()
-        self.grow()
+        if not self.connections:
+            self.grow()
         self.drop_if_unused()
 
     def forget(self, request: Request) -> None:
@@ -105,14 +113,16 @@ class Pool:
             self.drop_if_unused()
 
     def look(self, now_ms: int) -> int:
-        """Time out the waiting requests whose time is over."""
+        """Time out the waiting requests whose time is over, and open connections for those that waited long enough."""
         for request in [request for request in self.waiting if request.deadline_ms <= now_ms]:
             self.waiting.remove(request)
             self.client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
         self.drop_if_unused()
         if not self.waiting:
             return NEVER_MS
-        return max(min(request.deadline_ms for request in self.waiting), now_ms + LOOK_EVERY_MS)
+        if now_ms - self.waiting[0].started_ms >= PATIENCE_MS:
+            self.grow()
+        return now_ms + PATIENCE_MS
 
     async def warm(self, count: int) -> Failure | None:
         """Have up to ``count`` connections open and idle; the failure, if it did not come to that."""
@@ -121,17 +131,15 @@ class Pool:
             addresses = await self.client.opener.addresses(self.key[1])
             held = () if isinstance(addresses, Failure) else addresses
             self._close_idle([connection for connection in self.idle if connection.address not in held])
-            if isinstance(addresses, Failure):
-                return addresses
-            workers = [self.client.spawn(self._warm_on(count)) for _ in range(min(WARMING_AT_ONCE, count))]
-            return next((failure for failure in await asyncio.gather(*workers) if failure), None)
+            return addresses if isinstance(addresses, Failure) else await self._warm_up_to(count)
         finally:
             self._warming -= 1
             self.drop_if_unused()
 
     def grow(self) -> None:
-        """Open a connection for each waiting request that none is being opened for, within the bounds."""
-        while self._opening < len(self.waiting) and self._reserve():
+        """Open connections for waiting requests, within the bounds."""
+        wanted = min(len(self.waiting), max(OPENED_AT_FIRST, len(self.connections)))
+        while self._opening < wanted and self._reserve():
             self.client.spawn(self._open_for_waiting())
 
     def keep_session(self, stream: TlsStream) -> None:
@@ -143,17 +151,31 @@ class Pool:
         if not (self.connections or self.waiting or self._opening or self._warming):
             self.client.drop(self)
 
-    async def _warm_on(self, count: int) -> Failure | None:
+    async def _warm_up_to(self, count: int) -> Failure | None:
+        """The first connection alone: it shows whether there is an endpoint, and brings the session for the others."""
+        until_ms = self.client.now_ms() + WARMING_MS_MAX
+        failure = await self.client.spawn(self._warm_on(min(count, 1), until_ms))
+        if failure:
+            return failure
+        workers = [self.client.spawn(self._warm_on(count, until_ms)) for _ in range(min(count - 1, WARMED_AT_ONCE))]
+        return next((failure for failure in await asyncio.gather(*workers) if failure), None)
+
+    async def _warm_on(self, count: int, until_ms: int) -> Failure | None:
         failure = None
-        while not failure and len(self.idle) + self._opening < count and self._reserve():
-            failure = await self._open()
+        while not failure:
+            async with self.client.warming:
+                enough = len(self.idle) + self._opening >= count or self.client.now_ms() >= until_ms
+                if enough or not self._reserve():
+                    return None
+                failure = await self._open()
         return failure
 
     def _expect(self, request: Request) -> None:
-        """A request waits: its deadline is watched, and a connection opened for it if there may be one more."""
-        if request.deadline_ms < self.watched_ms:
-            self.client.deadlines.watch(self, request.deadline_ms)
-        self.grow()
+        """A request waits: open a connection if there is none, else look at it again soon."""
+        if not self.connections:
+            self.grow()
+        if request.started_ms + PATIENCE_MS < self.watched_ms:
+            self.client.deadlines.watch(self, request.started_ms + PATIENCE_MS)
 
     def _reserve(self) -> bool:
         size = len(self.connections) + self._opening

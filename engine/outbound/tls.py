@@ -49,16 +49,21 @@ class TlsStream:
         self.outgoing = ssl.MemoryBIO()
         self.ssl = context.wrap_bio(self.incoming, self.outgoing, server_hostname=host, session=session)
 
-    async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-        """Raises ssl.SSLError or OSError."""
-        while True:
+    async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, turn: asyncio.Lock) -> None:
+        """Raises ssl.SSLError or OSError. Those that share ``turn`` take one step in each turn of the event loop."""
+        while not await self._step(turn):
+            await self._exchange_flight(loop, sock)
+        await loop.sock_sendall(sock, self.outgoing.read())
+
+    async def _step(self, turn: asyncio.Lock) -> bool:
+        """One step of the handshake, most of a millisecond of this core; whether it was the last."""
+        async with turn:
+            await asyncio.sleep(0)  # what is due is fired between two steps
             try:
                 self.ssl.do_handshake()
             except ssl.SSLWantReadError:
-                await self._exchange_flight(loop, sock)
-            else:
-                break
-        await loop.sock_sendall(sock, self.outgoing.read())
+                return False
+        return True
 
     async def _exchange_flight(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         if self.outgoing.pending:

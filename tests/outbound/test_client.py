@@ -15,6 +15,7 @@ from engine.outbound.answer import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from engine.outbound.client import Limits
 from engine.outbound.connection import AGE_MS_MAX, IDLE_MS_MAX, Connection
 from engine.outbound.exchange import Failure
+from engine.outbound.pool import OPENED_AT_FIRST
 from engine.outbound.target import Guard
 from tests.support.clock import SettableClock
 from tests.support.peer import OK, Names, answering, once, outbound, serving
@@ -769,7 +770,7 @@ async def test_closing_while_connections_are_opened_leaves_no_socket():
         async with outbound() as out:
             calls = [out.start(f"http://127.0.0.1:{port}/") for _ in range(10)]
             warming = asyncio.ensure_future(out.client.warm(2, out.target(f"http://127.0.0.1:{port}/").origin, 10))
-            await until_async(lambda: out.client.connections == 18)
+            await until_async(lambda: out.client.connections == OPENED_AT_FIRST + 1)
         await asyncio.wait([warming])
         assert out.client.connections == 0
         assert not any(call.done() for call in calls)
@@ -815,3 +816,52 @@ async def test_closed_connections_are_watched_no_more():
         for _ in range(50):
             await out.call(url(peer), timeout_ms=900_000)
         assert len(out.client.deadlines) == 0
+
+
+@in_loop
+async def test_a_burst_over_a_fast_connection_opens_no_more():
+    async with serving(answering(OK)) as peer, outbound() as out:
+        await out.call(url(peer))
+        outcomes = await asyncio.gather(*(out.start(url(peer)) for _ in range(50)))
+        assert {outcome.status for outcome in outcomes} == {200}
+        assert peer.visits == 1
+
+
+@in_loop
+async def test_requests_that_wait_for_slow_answers_get_connections_of_their_own():
+    answer_now = asyncio.Event()
+
+    async def script(visit):
+        await visit.request()
+        await answer_now.wait()
+        await visit.say(OK)
+
+    async with serving(script) as peer, outbound() as out:
+        calls = [out.start(url(peer)) for _ in range(50)]
+        await until_async(lambda: peer.visits == 50)
+        answer_now.set()
+        assert {outcome.status for outcome in await asyncio.gather(*calls)} == {200}
+
+
+@in_loop
+async def test_p6_every_origin_is_warm_before_any_is_hot(monkeypatch):
+    monkeypatch.setattr("engine.outbound.client.WARMING_AT_ONCE", 1)
+    opened = []
+
+    async def script(visit):
+        opened.append(visit.writer.get_extra_info("sockname")[1])
+        await visit.read()
+
+    async with serving(script) as one, serving(script) as other, outbound() as out:
+        origins = [out.target(url(peer)).origin for peer in (one, other)]
+        assert await asyncio.gather(*(out.client.warm(1, origin, 5) for origin in origins)) == [None, None]
+        await until_async(lambda: len(opened) == 10)
+        assert set(opened[:2]) == {one.port, other.port}
+
+
+@in_loop
+async def test_warming_ends_with_the_second_it_is_for(monkeypatch):
+    monkeypatch.setattr("engine.outbound.pool.WARMING_MS_MAX", 0)
+    async with serving(answering(OK)) as peer, outbound() as out:
+        assert await out.client.warm(1, out.target(url(peer)).origin, 5) is None
+        assert out.client.connections == 0
