@@ -20,6 +20,7 @@ from engine.stages.days import Days
 from engine.stages.neighbours import Neighbours
 from engine.stages.notify import Notify
 from engine.stages.reap import Reap
+from engine.stages.record import Record
 from engine.stages.sweep import Sweep
 from engine.stages.versions import Versions
 from engine.store.fleet import placed_partitions
@@ -30,6 +31,7 @@ REAP_INTERVAL_MS = 250
 NEIGHBOURS_INTERVAL_MS = 250
 SWEEP_INTERVAL_MS = 10_000
 NOTIFY_INTERVAL_MS = 1_000
+RECORD_INTERVAL_MS = 10_000
 DAYS_INTERVAL_MS = 5_000
 HEALTH_INTERVAL_MS = 500
 
@@ -78,6 +80,8 @@ class Keeper:
         self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
         self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
+        record = Record(shard, partitions, self._settings, self._events)
+        self._serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
         self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
 
     def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> None:

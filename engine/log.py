@@ -31,6 +31,8 @@ WORDING: dict[str, tuple[int, str]] = {
     "commit.resolved": (INFO, "a commit of unknown outcome was looked up"),
     "mark.busy": (DEBUG, "a mark was held by a planner"),
     "day.made": (INFO, "a day was made"),
+    "day.kept": (INFO, "a day is past its retention but cannot be dropped yet"),
+    "day.dropped": (INFO, "a day was dropped"),
     "notice.told": (DEBUG, "notices sent to tenants"),
     "notice.refused": (INFO, "a notice's address may not be called"),
     "notice.given_up": (INFO, "a notice could not be delivered for a day"),

@@ -86,7 +86,7 @@ def test_p5_runs_on_time_keep_half_of_the_starts_beside_300_000_late_ones() -> N
         order.push(f"late-{number}", Priority.CRITICAL, 1, "a", late=True, now_ms=0)
     for number in range(1_000):
         order.push(f"on-time-{number}", Priority.LOW, 2, "a", late=False, now_ms=0)
-    started = [popped for popped in iter(order.pop, None)]
+    started = list(iter(order.pop, None))
     assert len(started) == 1_000
     assert Counter(late for _, late in started) == {True: 500, False: 500}
     assert order.pop() is None

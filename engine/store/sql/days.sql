@@ -11,3 +11,31 @@ ALTER TABLE runs ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 
 -- name: add_day_to_attempts
 ALTER TABLE attempts ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
+
+-- name: drop_day_of_runs
+ALTER TABLE runs DROP PARTITION :day
+
+-- name: drop_day_of_attempts
+ALTER TABLE attempts DROP PARTITION :day
+
+-- name: lock_floor
+SELECT floor_at FROM floor WHERE id = 1 FOR UPDATE NOWAIT
+
+-- name: raise_floor
+UPDATE floor SET floor_at = :floor_at WHERE id = 1
+
+-- name: deferred_below
+-- Open runs below a time stand in deferred; one range of its primary key for each partition.
+SELECT partition_id FROM deferred WHERE partition_id IN (:partitions) AND scheduled_at < :until_at LIMIT 1
+
+-- name: marks_below
+SELECT partition_id FROM marks WHERE partition_id IN (:partitions) AND mark_at < :until_at LIMIT 1
+
+-- name: long_holders
+-- Transactions that hold the table for longer than age_s seconds: a DROP would wait for them, and others for it.
+SELECT DISTINCT t.PROCESSLIST_ID
+FROM performance_schema.metadata_locks AS m
+JOIN performance_schema.threads AS t ON t.THREAD_ID = m.OWNER_THREAD_ID
+JOIN information_schema.INNODB_TRX AS x ON x.trx_mysql_thread_id = t.PROCESSLIST_ID
+WHERE m.OBJECT_TYPE = 'TABLE' AND m.OBJECT_SCHEMA = DATABASE() AND m.OBJECT_NAME = :table_name
+  AND m.LOCK_STATUS = 'GRANTED' AND x.trx_started <= NOW() - INTERVAL :age_s SECOND

@@ -1,0 +1,87 @@
+"""Record: finished runs are the history, and after the retention a whole day of them is dropped, never row by row.
+
+A day goes in three steps. The shard's floor is raised to its end: planners read the floor FOR SHARE, so nothing is put
+below it from then on. Then we wait until nothing open is left there: an open run below the mark stands in ``deferred``,
+so no day is ever scanned for it. Then the piece is dropped, at a quiet moment and only while no transaction holds the
+table for long, because a DROP that waits stalls every statement behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.config import Settings
+from engine.errors import Conflict
+from engine.events import Events
+from engine.stages.days import DAY_MS, TABLES
+from engine.store.shard import Shard
+from engine.store.statements import Name
+
+# Peaks lie on second :00; a day is dropped in the middle of a minute.
+QUIET_FROM_S, QUIET_TO_S = 15, 45
+
+# Holding the table for longer than this, a transaction would let a DROP stall those behind it.
+HOLDER_AGE_S = 1
+
+
+class Record:
+    """Drops the days of one shard that are older than the retention."""
+
+    def __init__(self, shard: Shard, all_partitions: Sequence[int], settings: Settings, events: Events) -> None:
+        self._shard = shard
+        self._all_partitions = all_partitions
+        self._settings = settings
+        self._events = events
+
+    async def run_once(self, now_ms: int) -> bool:
+        """Drop at most one day; True if another one may follow at once."""
+        now_ms = await self._shard.now_ms()
+        if not QUIET_FROM_S <= now_ms // 1000 % 60 < QUIET_TO_S:
+            return False
+        day = await self._oldest_day()
+        if day is None or day[1] > now_ms - self._settings.retention_days * DAY_MS:
+            return False
+        name, until_ms = day
+        await self._raise_floor(until_ms)
+        if await self._still_open(until_ms):
+            self._events.emit("day.kept", day=name, reason="open runs", shard=self._shard.index)
+            return False
+        return await self._drop(name)
+
+    async def _oldest_day(self) -> tuple[Name, int] | None:
+        rows = (await self._shard.execute("days_of_table", {"table_name": "runs"})).rows
+        days = [(Name(row[0]), int(row[1])) for row in rows if int(row[1]) > 0]
+        return days[0] if len(days) > 1 else None
+
+    async def _raise_floor(self, floor_at_ms: int) -> None:
+        async with self._shard.transaction() as connection:
+            (row,) = (await connection.execute("lock_floor")).rows
+            if row[0] < floor_at_ms:
+                await connection.execute("raise_floor", {"floor_at": floor_at_ms})
+
+    async def _still_open(self, until_ms: int) -> bool:
+        values = {"partitions": self._all_partitions, "until_at": until_ms}
+        deferred = await self._shard.execute("deferred_below", values)
+        unswept = await self._shard.execute("marks_below", values)
+        return bool(deferred.rows or unswept.rows)
+
+    async def _drop(self, day: Name) -> bool:
+        """False, and later again, where a transaction holds one of the tables."""
+        for table in TABLES:
+            holders = await self._shard.execute("long_holders", {"table_name": table, "age_s": HOLDER_AGE_S})
+            if holders.rows:
+                self._events.emit("day.kept", day=day, reason="a long transaction", shard=self._shard.index)
+                return False
+        try:
+            for table in reversed(TABLES):
+                await self._drop_from(table, day)
+        except Conflict:
+            self._events.emit("day.kept", day=day, reason="the table is busy", shard=self._shard.index)
+            return False
+        self._events.emit("day.dropped", day=day, shard=self._shard.index)
+        return True
+
+    async def _drop_from(self, table: str, day: Name) -> None:
+        days = (await self._shard.execute("days_of_table", {"table_name": table})).rows
+        if day in {row[0] for row in days}:
+            await self._shard.execute(f"drop_day_of_{table}", {"day": day})

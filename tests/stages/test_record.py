@@ -1,0 +1,127 @@
+"""Dropping days on a real shard: whole, behind the floor, and never under an open run or a long transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from engine.config import Dsn, Settings
+from engine.model import Cron, MissedRuns, Reason, RunAt, RunState
+from engine.stages import record
+from engine.stages.days import DAY_MS
+from engine.stages.record import Record
+from tests.support.world import PARTITIONS, World, run_world
+
+RETENTION_DAYS = 30
+
+
+@pytest.fixture(autouse=True)
+def _always_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "QUIET_FROM_S", 0)
+    monkeypatch.setattr(record, "QUIET_TO_S", 60)
+
+
+def old_world(dsn: Dsn, body: Callable[[World, Record, int], Awaitable[None]]) -> None:
+    """A world with days from 33 days ago on, floor and marks in their places; ``first_ms`` is where they begin."""
+
+    async def with_days(world: World) -> None:
+        today_ms = world.now_ms - world.now_ms % DAY_MS
+        first_ms = today_ms - 33 * DAY_MS
+        for table in ("runs", "attempts"):
+            pieces = ", ".join(
+                f"PARTITION d{n} VALUES LESS THAN ({first_ms + n * DAY_MS})" for n in range(1, 38)
+            )
+            await world.rows(f"ALTER TABLE {table} PARTITION BY RANGE (scheduled_at) ({pieces})")
+        await world.rows(f"UPDATE floor SET floor_at = {first_ms}")
+        settings = Settings(partition_count=PARTITIONS, retention_days=RETENTION_DAYS)
+        await body(world, Record(world.shard, world.partitions, settings, world.events), first_ms)
+
+    run_world(dsn, with_days)
+
+
+async def days(world: World, table: str = "runs") -> list[str]:
+    rows = await world.shard.execute("days_of_table", {"table_name": table})
+    return [row[0] for row in rows.rows]
+
+
+async def record_all(world: World, stage: Record) -> None:
+    while await stage.run_once(world.now_ms):
+        pass
+
+
+def test_days_older_than_the_retention_are_dropped_whole_and_no_younger_one(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        await record_all(world, stage)
+        assert (await days(world))[0] == (await days(world, "attempts"))[0] == "d4"
+        assert await world.rows("SELECT floor_at FROM floor") == [(first_ms + 3 * DAY_MS,)]
+        assert world.names_told().count("day.dropped") == 3
+
+    old_world(shard_dsn, body)
+
+
+def test_p2_a_day_with_a_deferred_run_is_kept_until_that_has_ended(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        await world.rows(f"INSERT INTO deferred VALUES (1, {first_ms + 5}, 1, {world.now_ms}, 1)")
+        await record_all(world, stage)
+        assert (await days(world))[0] == "d1"
+        await world.rows("DELETE FROM deferred")
+        await record_all(world, stage)
+        assert (await days(world))[0] == "d4"
+
+    old_world(shard_dsn, body)
+
+
+def test_p2_a_day_above_a_mark_is_kept_since_an_open_run_may_stand_in_it(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        await world.rows(f"UPDATE marks SET mark_at = {first_ms} WHERE partition_id = 3")
+        await record_all(world, stage)
+        assert (await days(world))[0] == "d1"
+
+    old_world(shard_dsn, body)
+
+
+def test_a_long_reading_transaction_delays_the_drop_and_stalls_nobody(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        async with world.shard.transaction() as reader:
+            await reader.run(b"SELECT COUNT(*) FROM runs")
+            await reader.run(b"SELECT SLEEP(1.1)")
+            await stage.run_once(world.now_ms)
+            assert (await days(world))[0] == "d1"
+            told = [fields["reason"] for name, fields in world.told if name == "day.kept"]
+            assert told == ["a long transaction"]
+        await record_all(world, stage)
+        assert (await days(world))[0] == "d4"
+
+    old_world(shard_dsn, body)
+
+
+def test_p8_a_catch_up_below_the_floor_is_one_skipped_record_and_no_run(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        await record_all(world, stage)
+        job_id = await world.job("old", Cron("0 0 * * *"), missed_runs=MissedRuns.ALL, next_run_at_ms=first_ms)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        rows = await world.rows(f"SELECT from_at, to_at, skipped, reason FROM skips WHERE job_id = {job_id}")
+        assert rows == [(first_ms, first_ms + 2 * DAY_MS, 3, Reason.TOO_OLD)]
+        assert await world.rows("SELECT MIN(scheduled_at) FROM runs") == [(first_ms + 3 * DAY_MS,)]
+
+    old_world(shard_dsn, body)
+
+
+def test_a_retention_made_longer_on_a_live_shard_keeps_what_is_there(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        longer = Settings(partition_count=PARTITIONS, retention_days=RETENTION_DAYS + 10)
+        await record_all(world, Record(world.shard, world.partitions, longer, world.events))
+        assert (await days(world))[0] == "d1"
+        shorter = Settings(partition_count=PARTITIONS, retention_days=1)
+        await record_all(world, Record(world.shard, world.partitions, shorter, world.events))
+        assert (await days(world))[0] == "d33"
+        await world.job("now", RunAt(world.second(1)))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        assert [state for _, state in await world.states()] == [RunState.RUNNING]
+
+    old_world(shard_dsn, body)
+
+
