@@ -49,6 +49,21 @@ def test_literals_are_those_of_the_twin(value) -> None:
     assert batch.literal(value) == batch_twin.literal(value)
 
 
+@pytest.mark.parametrize("code", range(256))
+def test_a_literal_of_each_character_is_that_of_the_twin(code) -> None:
+    assert batch.literal(chr(code)) == batch_twin.literal(chr(code))
+
+
+@pytest.mark.parametrize("missing_bytes", [0, 1])
+def test_a_statement_may_be_as_large_as_the_bound_and_no_byte_larger(missing_bytes) -> None:
+    rows = [(1, "abc"), (2, "abc"), (3, "abc")]
+    (whole,) = batch.build(b"HEAD ", rows, b" TAIL", b"ROW(", 2000, ROOM_BYTES)
+    bytes_max = len(whole) + batch_twin.PACKET_BYTES - missing_bytes
+    statements = batch.build(b"HEAD ", rows, b" TAIL", b"ROW(", 2000, bytes_max)
+    assert (statements == [whole]) == (missing_bytes == 0)
+    assert statements == batch_twin.build(b"HEAD ", rows, b" TAIL", b"ROW(", 2000, bytes_max)
+
+
 @pytest.mark.parametrize("count", [0, 1, 1999, 2000, 2001, 10_000])
 def test_no_row_is_lost_or_doubled_between_statements(count: int) -> None:
     rows = [(number, b"x" * (number % 300)) for number in range(count)]
