@@ -111,7 +111,7 @@ class Call:
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
-    """The body, never more of it than the bound. What else comes is discarded by the server, so that the answer arrives."""
+    """The body, never more of it than the bound; the server discards what else comes, so that the answer arrives."""
     declared = request.headers.get("content-length", "0")
     too_large = Problem(TOO_LARGE, f"at most {bytes_max} bytes")
     if declared.isascii() and declared.isdigit() and int(declared[:18]) > bytes_max:

@@ -22,6 +22,7 @@ from engine.stages.notify import Notify
 from engine.stages.reap import Reap
 from engine.stages.record import Record
 from engine.stages.sweep import Sweep
+from engine.stages.tidy import Tidy
 from engine.stages.versions import Versions
 from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
@@ -32,6 +33,7 @@ NEIGHBOURS_INTERVAL_MS = 250
 SWEEP_INTERVAL_MS = 10_000
 NOTIFY_INTERVAL_MS = 1_000
 RECORD_INTERVAL_MS = 10_000
+TIDY_INTERVAL_MS = 10_000
 DAYS_INTERVAL_MS = 5_000
 HEALTH_INTERVAL_MS = 500
 
@@ -82,6 +84,8 @@ class Keeper:
         self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
         record = Record(shard, partitions, self._settings, self._events)
         self._serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
+        tidy = Tidy(shard, partitions, self._settings, self._events)
+        self._serve(f"tidy-{number}", tidy.run_once, TIDY_INTERVAL_MS)
         self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
 
     def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> None:

@@ -32,6 +32,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "mark.busy": (DEBUG, "a mark was held by a planner"),
     "day.made": (INFO, "a day was made"),
     "day.kept": (INFO, "a day is past its retention but cannot be dropped yet"),
+    "rows.tidied": (DEBUG, "what has had its time was removed"),
     "day.dropped": (INFO, "a day was dropped"),
     "notice.told": (DEBUG, "notices sent to tenants"),
     "notice.refused": (INFO, "a notice's address may not be called"),

@@ -188,7 +188,8 @@ CREATE TABLE IF NOT EXISTS dead_letters (
   finished_at       BIGINT NULL,
   died_at           BIGINT NOT NULL,
   PRIMARY KEY (partition_id, scheduled_at, job_id),
-  KEY of_tenant (tenant_id, died_at)
+  KEY of_tenant (tenant_id, died_at),
+  KEY age (died_at)
 ) ENGINE = InnoDB;
 
 -- Outbox of notices to tenants. One row per failed run, one per job, kind and minute for late and skipped ones:

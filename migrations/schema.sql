@@ -61,7 +61,8 @@ CREATE TABLE `dead_letters` (
   `finished_at` bigint DEFAULT NULL,
   `died_at` bigint NOT NULL,
   PRIMARY KEY (`partition_id`,`scheduled_at`,`job_id`),
-  KEY `of_tenant` (`tenant_id`,`died_at`)
+  KEY `of_tenant` (`tenant_id`,`died_at`),
+  KEY `age` (`died_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `deferred` (

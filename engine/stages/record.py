@@ -15,7 +15,7 @@ from engine.errors import Conflict
 from engine.events import Events
 from engine.stages.days import DAY_MS, TABLES
 from engine.store.shard import Shard
-from engine.store.statements import Name
+from engine.store.statements import Name, Value
 
 # Peaks lie on second :00; a day is dropped in the middle of a minute.
 QUIET_FROM_S, QUIET_TO_S = 15, 45
@@ -60,7 +60,7 @@ class Record:
                 await connection.execute("raise_floor", {"floor_at": floor_at_ms})
 
     async def _still_open(self, until_ms: int) -> bool:
-        values = {"partitions": self._all_partitions, "until_at": until_ms}
+        values: dict[str, Value] = {"partitions": self._all_partitions, "until_at": until_ms}
         deferred = await self._shard.execute("deferred_below", values)
         unswept = await self._shard.execute("marks_below", values)
         return bool(deferred.rows or unswept.rows)
