@@ -17,6 +17,7 @@ from engine.outbound.target import guard_of
 from engine.service import RunOnce, Service
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
+from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.plan import Plan
@@ -32,6 +33,7 @@ from engine.store.tenants import Tenants
 HELD_MAX = 250_000
 
 PLAN_INTERVAL_MS = 200
+FORECAST_INTERVAL_MS = 10_000
 CLAIM_INTERVAL_MS = 250
 SIGNALS_INTERVAL_MS = 250
 HEALTH_INTERVAL_MS = 500
@@ -85,12 +87,14 @@ class Executor:
         partitions = await placed_partitions(shard, self._events)
         lease = Lease(beat_shard, partitions, settings, clock, events, lambda: self._lost(shard.index))
         self._leases.append(lease)
-        plan = Plan(shard, lease, self._held, self._fire.hold, versions, settings, clock, events)
+        forecast = Forecast(shard, lease)
+        plan = Plan(shard, lease, forecast, self._held, self._fire.hold, versions, settings, clock, events)
         claim = Claim(shard, lease, partitions, self._held, self._fire.hold, versions, clock, events)
         signals = Signals(shard, lease, self._held, self._fire)
         number = shard.index
         self._heartbeats.append(self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms))
         self._serve(f"plan-{number}", plan.run_once, PLAN_INTERVAL_MS)
+        self._serve(f"forecast-{number}", forecast.run_once, FORECAST_INTERVAL_MS)
         self._serve(f"claim-{number}", claim.run_once, CLAIM_INTERVAL_MS)
         self._serve(f"settle-{number}", settle.run_once, GATHER_MS)
         self._serve(f"signals-{number}", signals.run_once, SIGNALS_INTERVAL_MS)
@@ -132,7 +136,7 @@ class Executor:
 
     async def _drain(self) -> None:
         """Hand over what is not due at once, finish what is in flight, write every outcome, release the leases."""
-        await self._stop_services("plan-", "claim-")
+        await self._stop_services("plan-", "forecast-", "claim-")
         for lease in self._leases:
             await self._best_effort(lease.drain())
         soon_ms = self._clock.now_ms() + DRAIN_FIRES_MS

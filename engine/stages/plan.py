@@ -16,7 +16,9 @@ from engine.config import Settings
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
 from engine.model import Overlap, Reason, RunKey, RunState, Trigger
+from engine.rules.peaks import is_quiet, planning_horizon_ms
 from engine.rules.planning import JobPlan, PlannedTime, plan_job
+from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
@@ -66,6 +68,7 @@ class Plan:
         self,
         shard: Shard,
         lease: Lease,
+        forecast: Forecast,
         held: HeldRuns,
         hold: Callable[[Sequence[HeldRun]], None],
         versions: Versions,
@@ -75,6 +78,7 @@ class Plan:
     ) -> None:
         self._shard = shard
         self._lease = lease
+        self._forecast = forecast
         self._held = held
         self._hold_runs = hold
         self._versions = versions
@@ -84,16 +88,24 @@ class Plan:
         self._unknown: list[HeldRun] = []
 
     async def run_once(self, now_ms: int) -> bool:
-        """One batch; True if there may be more."""
+        """One batch; True if there may be more that must not wait."""
         await self._resolve_unknown()
         if not self._lease.partitions or not self._lease.trusted():
             return False
-        for horizon_at_ms in (now_ms + URGENT_MS, now_ms + self._settings.horizon_ms):
+        for horizon_at_ms in self._horizons(now_ms):
             partitions = await self._partitions_with_work(horizon_at_ms)
             if partitions:
                 batch = await self._plan(partitions, now_ms, horizon_at_ms)
-                return bool(batch.advances)
+                return bool(batch.advances) and horizon_at_ms <= now_ms + self._settings.horizon_ms
         return False
+
+    def _horizons(self, now_ms: int) -> list[int]:
+        """What is urgent, then the usual horizon, then a large second: of that one batch a round, at its own pace."""
+        urgent_ms, usual_ms = now_ms + URGENT_MS, now_ms + self._settings.horizon_ms
+        if is_quiet(self._forecast.large, now_ms):
+            return [urgent_ms]
+        early_ms = planning_horizon_ms(self._forecast.large, now_ms, self._settings.horizon_ms)
+        return [urgent_ms, usual_ms] + ([early_ms] if early_ms > usual_ms else [])
 
     async def _partitions_with_work(self, horizon_at_ms: int) -> list[int]:
         answer = await self._shard.execute(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engine.config import Dsn
 from engine.model import Cron, MissedRuns, Overlap, Reason, RunAt, RunState
+from engine.rules import peaks
+from engine.stages import forecast
 from tests.support.world import World, run_world
 
 
@@ -124,5 +128,27 @@ def test_a_job_that_cannot_be_evaluated_is_set_aside_and_delays_no_other(shard_d
         broken = await world.rows("SELECT state, next_run_at, resume_at FROM jobs WHERE name = 'broken'")
         assert broken == [(3, None, at_ms)]
         assert "job.invalid" in world.names_told()
+
+    run_world(shard_dsn, body)
+
+
+def test_a_large_second_is_planned_early_one_batch_a_round(
+    shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "LARGE_JOBS", 5)
+    monkeypatch.setattr(peaks, "JOBS_PER_S", 1)
+
+    async def body(world: World) -> None:
+        at_ms = world.second(40)
+        for number in range(40):
+            await world.job(f"peak-{number}", RunAt(at_ms))
+        await world.job("beside", RunAt(world.second(39)))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        assert worker.runs() == []
+        await worker.forecast.run_once(world.now_ms)
+        assert worker.forecast.large == {at_ms: 40}
+        assert not await worker.plan.run_once(world.now_ms)
+        assert len(worker.runs()) == 41
 
     run_world(shard_dsn, body)

@@ -62,7 +62,7 @@ def test_dead_letters_go_after_14_days_unless_they_are_being_tried_again(shard_d
                 f" VALUES (1, 1, {job_id}, 7, 'x', 1, {state}, 2, 1, 1, 1, {died_at})"
             )
         await tidied(world)
-        assert await world.rows("SELECT job_id FROM dead_letters") == [(2,), (3,)]
+        assert await world.rows("SELECT job_id FROM dead_letters ORDER BY job_id") == [(2,), (3,)]
 
     run_world(shard_dsn, body)
 

@@ -26,6 +26,7 @@ from engine.outbound.target import Guard
 from engine.rules.schedule import next_time
 from engine.stages.claim import Claim
 from engine.stages.days import Days
+from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.plan import Plan
@@ -132,7 +133,10 @@ class Worker:
         self.lost = 0
         clock, events = world.clock, world.events
         self.lease = Lease(world.shard, world.partitions, SETTINGS, clock, events, self._on_lost)
-        self.plan = Plan(world.shard, self.lease, self.held, self.held.add, world.versions, SETTINGS, clock, events)
+        self.forecast = Forecast(world.shard, self.lease)
+        self.plan = Plan(
+            world.shard, self.lease, self.forecast, self.held, self.held.add, world.versions, SETTINGS, clock, events
+        )
         self.claim = Claim(
             world.shard, self.lease, world.partitions, self.held, self.held.add, world.versions, clock, events
         )

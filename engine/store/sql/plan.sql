@@ -6,6 +6,12 @@ SELECT partition_id, MIN(next_run_at) FROM jobs
 WHERE partition_id IN (:partitions) AND next_run_at <= :horizon_at
 GROUP BY partition_id
 
+-- name: large_seconds
+-- The coming seconds with many jobs: a covering scan of jobs.due over the forecast's span.
+SELECT next_run_at, COUNT(*) FROM jobs FORCE INDEX (due)
+WHERE partition_id IN (:partitions) AND next_run_at > :from_at AND next_run_at <= :to_at
+GROUP BY next_run_at HAVING COUNT(*) >= :jobs_min
+
 -- name: share_planning_rows
 -- Placement, mark and floor, held FOR SHARE until COMMIT: none of them moves under a plan.
 SELECT p.partition_id, m.mark_at, f.floor_at
