@@ -8,11 +8,11 @@ from array import array
 from collections.abc import Callable
 from datetime import datetime
 from itertools import product
-from statistics import median
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from bench.rounds import Progress, count, median_s
 from engine._native.cron import compile_expression, next_times
-from engine.clock import perf_ns
 from engine.zones import zone
 
 EXPRESSIONS = (
@@ -24,45 +24,49 @@ ZONES = (
     *("Australia/Sydney", "Australia/Lord_Howe"),
 )
 YEAR_2025_S, YEAR_2027_S = 1_735_689_600, 1_798_761_600
-ROUNDS = 5
 SEED = 2025
 
 
+class Question(NamedTuple):
+    """The first time of an expression in a zone after an instant."""
+
+    expression: str
+    zone: str
+    after_s: int
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--times", type=int, default=200_000, help="next times in our batch (default 200,000)")
-    parser.add_argument("--croniter-times", type=int, default=2_000, help="next times of croniter (default 2,000)")
+    parser.add_argument("--times", type=count, default=500_000, metavar="N", help="ours in a round (500,000)")
+    parser.add_argument("--croniter-times", type=count, default=2_000, metavar="N", help="croniter's (2,000)")
+    parser.add_argument("--rounds", type=count, default=5, metavar="N", help="the median counts (5)")
 
 
-def run(args: argparse.Namespace, progress: Callable[[str], None]) -> dict[str, float]:
-    """Microseconds per next time, expressions compiled and croniter's objects made beforehand."""
-    pairs = list(product(EXPRESSIONS, ZONES))
-    progress(f"{args.times} next times of {len(EXPRESSIONS)} expressions in {len(ZONES)} zones, in one batch")
-    native_us = median(_native_us(pairs, args.times) for _ in range(ROUNDS))
-    progress(f"{args.croniter_times} of the same by croniter")
-    croniter_us = median(_croniter_us(pairs, args.croniter_times) for _ in range(ROUNDS))
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, float]:
+    """Microseconds for each time; expressions are compiled and croniter's objects made beforehand."""
+    ours, theirs = by_native(questions(args.times)), by_croniter(questions(args.croniter_times))
+    spent_s = median_s(args.rounds, progress, native=ours, croniter=theirs)
+    native_us = spent_s["native"] * 1e6 / args.times
+    croniter_us = spent_s["croniter"] * 1e6 / args.croniter_times
     return {"native_us": native_us, "croniter_us": croniter_us, "speedup": croniter_us / native_us}
 
 
-def _native_us(pairs: list[tuple[str, str]], count: int) -> float:
-    made = [(compile_expression(expression), zone(name)) for expression, name in pairs]
-    drawn = random.Random(SEED)
-    chosen = drawn.choices(made, k=count)
-    crons, zones = [cron for cron, _ in chosen], [place for _, place in chosen]
-    after = array("q", [drawn.randrange(YEAR_2025_S, YEAR_2027_S) for _ in range(count)])
-    found = array("q", bytes(after.itemsize * count))
-    begun_ns = perf_ns()
-    next_times(crons, zones, after, found)
-    return (perf_ns() - begun_ns) / 1000 / count
+def questions(times: int) -> list[Question]:
+    draw = random.Random(SEED)
+    pairs = draw.choices(list(product(EXPRESSIONS, ZONES)), k=times)
+    return [Question(expression, zone, draw.randrange(YEAR_2025_S, YEAR_2027_S)) for expression, zone in pairs]
 
 
-def _croniter_us(pairs: list[tuple[str, str]], count: int) -> float:
+def by_native(asked: list[Question]) -> Callable[[], object]:
+    compiled = {expression: compile_expression(expression) for expression in EXPRESSIONS}
+    crons, zones = [compiled[q.expression] for q in asked], [zone(q.zone) for q in asked]
+    after = array("q", [q.after_s for q in asked])
+    found = array("q", bytes(after.itemsize * len(asked)))
+    return lambda: next_times(crons, zones, after, found)
+
+
+def by_croniter(asked: list[Question]) -> Callable[[], object]:
     from croniter import croniter  # only here: whoever measures something else need not have it
 
-    made = [(croniter(expression), ZoneInfo(name)) for expression, name in pairs]
-    drawn = random.Random(SEED)
-    chosen = drawn.choices(made, k=count)
-    after = [datetime.fromtimestamp(drawn.randrange(YEAR_2025_S, YEAR_2027_S), place) for _, place in chosen]
-    begun_ns = perf_ns()
-    for (cron, _), instant in zip(chosen, after, strict=True):
-        cron.get_next(datetime, start_time=instant)
-    return (perf_ns() - begun_ns) / 1000 / count
+    made = {expression: croniter(expression) for expression in EXPRESSIONS}
+    ready = [(made[q.expression], datetime.fromtimestamp(q.after_s, ZoneInfo(q.zone))) for q in asked]
+    return lambda: [cron.get_next(datetime, start_time=after) for cron, after in ready]

@@ -17,6 +17,7 @@ An interval job looks at every wall second of every stretch instead.
 Instants are seconds since 1970-01-01 UTC, wall seconds the same count read off the wall clock.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -128,7 +129,7 @@ def compile_expression(str text not None):
     return _Reader(bare).expression()
 
 
-def next_times(list crons not None, list zones not None, const int64_t[:] after not None, int64_t[:] out not None):
+def next_times(list crons not None, list zones not None, const int64_t[::1] after not None, int64_t[::1] out not None):
     """For each expression, zone and instant the first time after it, into `out`; NEVER beyond year 9999."""
     cdef Py_ssize_t count = len(crons), index
     if len(zones) != count or after.shape[0] != count or out.shape[0] != count:
@@ -179,7 +180,7 @@ def clock_change(Expression cron not None, Zone zone not None, int64_t at):
     return PLAIN
 
 
-cdef int64_t _first_wall(Expression cron, Stretch* place) noexcept:
+cdef inline int64_t _first_wall(Expression cron, Stretch* place) noexcept:
     """The first wall second the expression may fire for in a stretch."""
     return place.start + place.offset if cron.interval else place.fresh
 
@@ -249,6 +250,7 @@ cdef int64_t _count_in(Expression cron, Stretch* place, int64_t low, int64_t end
 # --- zones -------------------------------------------------------------------------------------------------------------
 
 
+@cython.final
 cdef class Zone:
     """A time zone. `starts` (the first is the beginning of time) and `offsets` (seconds east) of its stretches;
     with `repeats`, the last start lies one 400-year cycle after another one, and from there all comes again."""
@@ -307,7 +309,7 @@ cdef class Zone:
                 return index
         raise ValueError("the arrays of a repeating zone end at no whole cycle")
 
-    cdef Stretch find(self, int64_t at) noexcept:
+    cdef inline Stretch find(self, int64_t at) noexcept:
         cdef Stretch found
         found.shift = 0
         if self.again >= 0 and at >= self.starts[self.count - 1]:
@@ -315,7 +317,7 @@ cdef class Zone:
         self.enter(&found, self.search(at - found.shift))
         return found
 
-    cdef int search(self, int64_t at) noexcept:
+    cdef inline int search(self, int64_t at) noexcept:
         cdef int index
         if self.count == 1 or at < self.starts[1]:
             return 0
@@ -326,7 +328,7 @@ cdef class Zone:
             index += 1
         return index
 
-    cdef void enter(self, Stretch* place, int index) noexcept:
+    cdef inline void enter(self, Stretch* place, int index) noexcept:
         place.index = index
         place.start = self.starts[index] + place.shift
         place.end = self.starts[index + 1] + place.shift if index + 1 < self.count else FUTURE
@@ -374,7 +376,7 @@ cdef int _check_arrays(const int64_t[:] starts, const int32_t[:] offsets) except
     return 0
 
 
-cdef int64_t _within(int64_t at) noexcept:
+cdef inline int64_t _within(int64_t at) noexcept:
     return max(FIRST - 1, min(LAST, at))
 
 
@@ -389,36 +391,37 @@ cdef int64_t _days_from_civil(int year, int month) noexcept:
     return <int64_t>day - 719_468 - ERAS_BEFORE * 146_097
 
 
-cdef Month _month_of(int64_t day) noexcept:
-    """The month a day number lies in (the same source, civil_from_days)."""
+cdef inline Month _month_of(int64_t day) noexcept:
+    """The month a day number lies in (Neri and Schneider, "Euclidean affine functions and their application to calendar
+    algorithms", 2022): years begin with March, so that the leap day is their last."""
     cdef Month found
-    cdef uint32_t from_march = <uint32_t>(day + 719_468 + ERAS_BEFORE * 146_097)
-    cdef uint32_t era = from_march // 146_097
-    cdef uint32_t day_of_era = from_march - era * 146_097
-    cdef uint32_t year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    cdef uint32_t day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    cdef uint32_t shifted = (5 * day_of_year + 2) // 153
-    found.month = shifted + 3 if shifted < 10 else shifted - 9
-    found.year = <int>(year_of_era + era * 400) - ERAS_BEFORE * 400 + (found.month <= 2)
-    found.first = day - <int64_t>(day_of_year - (153 * shifted + 2) // 5)
+    cdef uint32_t quarters = 4 * <uint32_t>(day + 719_468 + ERAS_BEFORE * 146_097) + 3
+    cdef uint32_t century = quarters // 146_097
+    cdef uint64_t years = <uint64_t>2_939_745 * (quarters % 146_097 | 3)
+    cdef uint32_t day_of_year = <uint32_t>years // 2_939_745 // 4
+    cdef uint32_t months = 2_141 * day_of_year + 197_913
+    cdef bint next_year = day_of_year >= 306  # January or February
+    found.year = <int>(100 * century + (years >> 32)) - ERAS_BEFORE * 400 + next_year
+    found.month = (months >> 16) - (12 if next_year else 0)
+    found.first = day - (months & 0xFFFF) // 2_141
     found.length = _length_of(found.year, found.month)
     return found
 
 
-cdef int _length_of(int year, int month) noexcept:
+cdef inline int _length_of(int year, int month) noexcept:
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
         return 29
     return month_days[month]
 
 
-cdef void _enter_month(Month* place, int year, int month) noexcept:
+cdef inline void _enter_month(Month* place, int year, int month) noexcept:
     place.year = year
     place.month = month
     place.first = _days_from_civil(year, month)
     place.length = _length_of(year, month)
 
 
-cdef uint32_t _days_in(Expression cron, Month* place) noexcept:
+cdef inline uint32_t _days_in(Expression cron, Month* place) noexcept:
     """The days of a month that match, as bits."""
     if not cron.months >> place.month & 1:
         return 0
@@ -466,7 +469,7 @@ cdef int64_t _last_wall(Expression cron, int64_t high) noexcept:
     return (place.first + highest_bit(days) - 1) * DAY + cron.last_in_day
 
 
-cdef int64_t _day_of(int64_t wall) noexcept:
+cdef inline int64_t _day_of(int64_t wall) noexcept:
     return <int64_t>(<uint64_t>(wall + ERAS_BEFORE * CYCLE) // DAY_UNSIGNED) - ERAS_BEFORE * 146_097
 
 
@@ -486,7 +489,7 @@ cdef void _to_previous_month(Expression cron, Month* place) noexcept:
         _enter_month(place, place.year - 1, highest_bit(cron.months))
 
 
-cdef int _next_in_day(Expression cron, int second_of_day) noexcept:
+cdef inline int _next_in_day(Expression cron, int second_of_day) noexcept:
     """The first matching second of a day at or after one; -1 if there is none."""
     cdef int hour = second_of_day // 3600
     cdef int minute = second_of_day // 60 % 60
@@ -505,7 +508,7 @@ cdef int _next_in_day(Expression cron, int second_of_day) noexcept:
     return -1
 
 
-cdef int _last_in_day(Expression cron, int second_of_day) noexcept:
+cdef inline int _last_in_day(Expression cron, int second_of_day) noexcept:
     """The last matching second of a day at or before one; -1 if there is none."""
     cdef int hour = second_of_day // 3600
     cdef int minute = second_of_day // 60 % 60
@@ -524,7 +527,7 @@ cdef int _last_in_day(Expression cron, int second_of_day) noexcept:
     return -1
 
 
-cdef uint64_t _bits_below(int bit) noexcept:
+cdef inline uint64_t _bits_below(int bit) noexcept:
     return (<uint64_t>1 << bit) - 1  # bit is 60 at most
 
 
@@ -570,6 +573,7 @@ cdef int64_t _count_in_day(Expression cron, int second_of_day) noexcept:
 # --- expressions -------------------------------------------------------------------------------------------------------
 
 
+@cython.final
 cdef class Expression:
     """A compiled expression; made by `compile_expression`."""
 
@@ -637,6 +641,7 @@ cdef bytes MONTH_NAMES = b"JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC"
 cdef bytes WEEKDAY_NAMES = b"SUNMONTUEWEDTHUFRISAT"
 
 
+@cython.final
 cdef class _Reader:
     """Reads an expression once, from left to right."""
 
@@ -995,5 +1000,5 @@ cdef uint32_t _by_weekday(Days* days, int length, int first) noexcept:
     return found
 
 
-cdef uint32_t _days_up_to(int length) noexcept:
+cdef inline uint32_t _days_up_to(int length) noexcept:
     return <uint32_t>((<uint64_t>2 << length) - 2)
