@@ -6,11 +6,11 @@ from set bit to set bit and never steps through time.
 
 A zone is a list of stretches with one offset each. Within a stretch the wall clock runs evenly, so a search there is a
 search over wall seconds. What a clock change means stands in one number per stretch, `fresh`: the first wall second
-that a wall-clock job may still fire for in it.
+that a wall-clock job may still fire for in it. After a
 
-    gap of up to three hours   fresh = where the wall clock stopped: the missing times fire at the stretch's first second
-    longer gap                 fresh = where the wall clock goes on: the missing times fire nothing
-    repeat                     fresh = where the repeated times end: they fired in the first pass
+    gap of up to three hours: where the wall clock stopped; the missing times fire at the stretch's first second
+    longer gap: where the wall clock goes on; the missing times fire nothing
+    repeat: where the repeated times end; they fired in the first pass
 
 An interval job looks at every wall second of every stretch instead.
 
@@ -36,7 +36,6 @@ cdef extern from *:
     #define REPEAT_MAX (26LL * 3600)
     #define BUCKET (1LL << 23)
     #define ERAS_BEFORE 30
-    #define DAY_UNSIGNED 86400ULL
     static const int month_days[13] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     static const int lowest[6] = {0, 0, 0, 1, 1, 0};
     static const int highest[6] = {59, 59, 23, 31, 12, 6};
@@ -51,7 +50,6 @@ cdef extern from *:
     const int64_t REPEAT_MAX  # no clock was ever set back further
     const int64_t BUCKET  # 97 days: a zone changes once in it, or not at all
     const int ERAS_BEFORE  # 400-year cycles added where a division wants no negative number
-    const uint64_t DAY_UNSIGNED
     const int month_days[13]
     const int lowest[6]  # of each field, second to day-of-week
     const int highest[6]
@@ -65,11 +63,10 @@ TEXT_CHARS_MAX = 256
 CYCLE_S = CYCLE
 FIRST_S = FIRST
 LAST_S = LAST
+GAP_MAX_S = GAP_MAX
 NEVER = -(1 << 63)
-
 cdef int64_t NO_TIME = NEVER
 
-GAP_MAX_S = GAP_MAX
 PLAIN, MOVED, FIRST_PASS, SECOND_PASS = range(4)
 
 
@@ -118,9 +115,10 @@ cdef struct Days:
 
 
 def compile_expression(str text not None):
-    """The compiled form of five or six fields or a macro. Raises ExpressionError, naming the first field that is wrong."""
+    """The compiled form of five or six fields or a macro. Raises ExpressionError, which names the first wrong field."""
     if len(text) > TEXT_CHARS_MAX:
-        raise ExpressionError("expression", f"has {len(text)} characters; at most {TEXT_CHARS_MAX} are allowed", "0 9 * * 1-5")
+        detail = f"has {len(text)} characters; at most {TEXT_CHARS_MAX} are allowed"
+        raise ExpressionError("expression", detail, "0 9 * * 1-5")
     cdef str bare = text.strip(" \t")
     if bare.startswith("@"):
         bare = _fields_of_macro(bare)
@@ -167,7 +165,8 @@ def count_walls(Expression cron not None, int64_t low, int64_t end):
 
 def clock_change(Expression cron not None, Zone zone not None, int64_t at):
     """How a time of the expression meets a clock change: PLAIN, MOVED out of a gap, FIRST_PASS or SECOND_PASS."""
-    cdef Stretch place = zone.find(_within(at))
+    at = _within(at)
+    cdef Stretch place = zone.find(at)
     cdef int64_t wall = at + place.offset
     if at == place.start and not cron.interval and _count_walls(cron, place.fresh, wall):
         return MOVED
@@ -240,14 +239,14 @@ cdef int64_t _count(Expression cron, Zone zone, int64_t after, int64_t until) no
 
 
 cdef int64_t _count_in(Expression cron, Stretch* place, int64_t low, int64_t end) noexcept:
-    """How many times a stretch has for the wall seconds [low, end). Those before its own first are one time together."""
+    """How many times a stretch has for the wall seconds [low, end). Those before its own first are one together."""
     cdef int64_t begin = place.start + place.offset
     if low >= begin:
         return _count_walls(cron, low, end)
     return (_count_walls(cron, low, begin + 1) > 0) + _count_walls(cron, begin + 1, end)
 
 
-# --- zones -------------------------------------------------------------------------------------------------------------
+# --- zones ----------------------------------------------------------------------------------------------------------
 
 
 @cython.final
@@ -380,7 +379,7 @@ cdef inline int64_t _within(int64_t at) noexcept:
     return max(FIRST - 1, min(LAST, at))
 
 
-# --- wall seconds ------------------------------------------------------------------------------------------------------
+# --- wall seconds ---------------------------------------------------------------------------------------------------
 
 
 cdef int64_t _days_from_civil(int year, int month) noexcept:
@@ -470,7 +469,7 @@ cdef int64_t _last_wall(Expression cron, int64_t high) noexcept:
 
 
 cdef inline int64_t _day_of(int64_t wall) noexcept:
-    return <int64_t>(<uint64_t>(wall + ERAS_BEFORE * CYCLE) // DAY_UNSIGNED) - ERAS_BEFORE * 146_097
+    return <int64_t>(<uint64_t>(wall + ERAS_BEFORE * CYCLE) // <uint64_t>DAY) - ERAS_BEFORE * 146_097
 
 
 cdef void _to_next_month(Expression cron, Month* place) noexcept:
@@ -570,7 +569,7 @@ cdef int64_t _count_in_day(Expression cron, int second_of_day) noexcept:
     return count
 
 
-# --- expressions -------------------------------------------------------------------------------------------------------
+# --- expressions ----------------------------------------------------------------------------------------------------
 
 
 @cython.final
@@ -589,6 +588,9 @@ cdef class Expression:
     cdef int per_hour
     cdef int per_day
     cdef readonly bint interval  # its second, minute or hour field starts with a star
+
+    def __init__(self):
+        raise TypeError("an expression is made by compile_expression")  # a search in empty masks would not end
 
     def parts(self):
         """What the fields ask for, as bit masks: (seconds, minutes, hours, months); (days, days before the last, days
@@ -671,7 +673,7 @@ cdef class _Reader:
         _lay_days(made)
         made.measure()
         if not made.can_fire():
-            raise ExpressionError("day-of-month", "never fires: no month it names has such a day", "0 0 L 2 *")
+            raise ExpressionError("day-of-month", "never fires: no month it may be in has such a day", "0 0 L 2 *")
         return made
 
     cdef int split(self) noexcept:
@@ -765,7 +767,7 @@ cdef class _Reader:
         if self.skip(b"-"):
             before = self.number("a number of days")
             if before > 30:
-                raise self.refused(f"L-{before} is out of range; the days before the last are L-0 to L-30", "0 9 L-2 * *")
+                raise self.refused(f"L-{before} is out of range; there are L-0 to L-30", "0 9 L-2 * *")
         days.from_last |= <uint32_t>1 << before
         return 0
 
@@ -855,7 +857,7 @@ cdef class _Reader:
         if found == 0:
             raise self.refused("a step of 0 never moves on", FIELD_EXAMPLES[self.field])
         if found > size:
-            raise self.refused(f"a step of {found} is larger than the {size} values there are", FIELD_EXAMPLES[self.field])
+            raise self.refused(f"a step of {found} is larger than the {size} values", FIELD_EXAMPLES[self.field])
         return found
 
     cdef int ordinal(self) except -1:
@@ -910,9 +912,11 @@ cdef class _Reader:
         )
 
     cdef object wrong_count(self, int count):
-        has = "no field" if count == 0 else "1 field" if count == 1 else f"{count} fields" if count < 7 else "over 6 fields"
+        has = "over 6 fields" if count > 6 else "1 field" if count == 1 else f"{count} fields"
         detail = f"has {has}; five are needed (minute hour day-of-month month day-of-week), or six with seconds first"
-        return ExpressionError("expression", detail + ("; there is no year field" if count == 7 else ""), "0 9 * * MON-FRI")
+        if count > 6:
+            detail += "; there is no year field"
+        return ExpressionError("expression", detail, "0 9 * * MON-FRI")
 
 
 cdef str _span(int low, int high):

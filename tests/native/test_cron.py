@@ -254,6 +254,11 @@ def test_a_batch_is_answered_in_its_order() -> None:
     assert list(found) == [seconds("2026-03-29T09:00:00Z"), seconds("2026-03-29T01:00:00Z"), native.NEVER]
 
 
+def test_an_expression_without_a_text_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="compile_expression"):
+        native.Expression()
+
+
 def test_a_batch_of_unequal_parts_is_refused() -> None:
     with pytest.raises(ValueError, match="equally many"):
         native.next_times([native.compile_expression("@daily")], [UTC_ZONE], array("q", [0, 0]), array("q", [0]))
