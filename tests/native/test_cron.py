@@ -64,6 +64,8 @@ def test_case(case: dict[str, Any]) -> None:
 @example("0 0 * * 0-SUN")
 @example("0 0 * * 7-SUN")
 @example("0 0 * * SUN-7")
+@example("0 0 * * 5-0")
+@example("0 0 * * FRI-SUN")
 @example("0 0 * * 7-7/2")
 @example("0 0 5,* * *")
 @example("0 0 *,*/2 * *")
@@ -305,6 +307,20 @@ def test_a_zone_of_broken_arrays_is_refused(starts: list[int], offsets: list[int
 )
 def test_a_time_tells_how_it_meets_a_clock_change(expression: str, zone: str, time: str, kind: int) -> None:
     assert native.clock_change(native.compile_expression(expression), zones.zone(zone), seconds(time)) == kind
+
+
+def test_a_gap_that_is_soon_taken_back_hides_nothing() -> None:
+    """No zone ever did this; the search must not rest on it. The clock shows 00:00-00:16, 01:16-01:33, then from 00:33
+    on, so that 00:50 comes in the last stretch only."""
+    zone = native.Zone(array("q", [0, 1000, 2000]), array("i", [0, 3600, 0]), False)
+    interval = native.compile_expression("*/50 0 1 1 *")
+    assert native.next_n(interval, zone, 500, 1) == [3000]
+    assert native.last_time(interval, zone, -1, 2999) == 0
+    assert native.count_times(interval, zone, -1, 3000) == 2
+    wall_clock = native.compile_expression("0,50 0 1 1 *")
+    assert native.next_n(wall_clock, zone, 500, 1) == [1000]
+    assert native.last_time(wall_clock, zone, -1, 4000) == 1000
+    assert native.count_times(wall_clock, zone, -1, 4000) == 2
 
 
 def test_what_never_fires_is_refused_at_once() -> None:
