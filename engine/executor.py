@@ -21,7 +21,8 @@ from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.plan import Plan
-from engine.stages.settle import GATHER_MS, Settle
+from engine.stages.poll import Poll, Sleepers
+from engine.stages.settle import Settle
 from engine.stages.signals import Signals
 from engine.stages.tenancy import Tenancy
 from engine.stages.versions import Versions
@@ -32,12 +33,15 @@ from engine.store.tenants import Tenants
 # Runs held in memory by one executor: about 1.5 KB each.
 HELD_MAX = 250_000
 
-PLAN_INTERVAL_MS = 200
+# The stages that are woken when there is something to do look for themselves no less often than this.
+WOKEN_INTERVAL_MS = 5_000
+POLL_INTERVAL_MS = 250
 FORECAST_INTERVAL_MS = 10_000
-CLAIM_INTERVAL_MS = 250
-SIGNALS_INTERVAL_MS = 250
 HEALTH_INTERVAL_MS = 500
 TENANTS_INTERVAL_MS = 2_000
+
+# With so many runs ready and not started, settling steps back.
+BUSY_READY = 100
 
 # Runs due this soon are still fired by a worker that drains; later ones are handed over.
 DRAIN_FIRES_MS = 1_000
@@ -72,7 +76,8 @@ class Executor:
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, resolver, limits)
         self._tenancy = Tenancy(Tenants(self._shards[0], clock))
         self._leases: list[Lease] = []
-        self._settles = [Settle(shard, self._held, clock, events, self._tenancy.is_told) for shard in self._shards]
+        is_told, is_busy = self._tenancy.is_told, self._is_busy
+        self._settles = [Settle(shard, self._held, clock, events, is_told, is_busy) for shard in self._shards]
         self._fire = Fire(
             self._held, self._leases, self._client, self._tenancy.known, self._settles, clock, events
         )
@@ -93,11 +98,14 @@ class Executor:
         signals = Signals(shard, lease, self._held, self._fire)
         number = shard.index
         self._heartbeats.append(self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms))
-        self._serve(f"plan-{number}", plan.run_once, PLAN_INTERVAL_MS)
+        plan_service = self._serve(f"plan-{number}", plan.run_once, WOKEN_INTERVAL_MS)
         self._serve(f"forecast-{number}", forecast.run_once, FORECAST_INTERVAL_MS)
-        self._serve(f"claim-{number}", claim.run_once, CLAIM_INTERVAL_MS)
-        self._serve(f"settle-{number}", settle.run_once, GATHER_MS)
-        self._serve(f"signals-{number}", signals.run_once, SIGNALS_INTERVAL_MS)
+        claim_service = self._serve(f"claim-{number}", claim.run_once, WOKEN_INTERVAL_MS)
+        signals_service = self._serve(f"signals-{number}", signals.run_once, WOKEN_INTERVAL_MS)
+        sleepers = Sleepers(plan_service.wake, claim_service.wake, signals_service.wake)
+        poll = Poll(shard, lease, forecast, partitions, settings, sleepers)
+        self._serve(f"poll-{number}", poll.run_once, POLL_INTERVAL_MS)
+        settle.wake = self._serve(f"settle-{number}", settle.run_once, WOKEN_INTERVAL_MS).wake
 
     def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> Service:
         service = Service(name, run_once, interval_ms, self._clock, self._events)
@@ -115,6 +123,10 @@ class Executor:
             if run.shard_index == shard_index:
                 self._fire.abandon(run)
                 self._settles[shard_index].given_back(run)
+
+    def _is_busy(self) -> bool:
+        """Whether firing is behind and needs the core more than settling does."""
+        return self._fire.ready >= BUSY_READY
 
     async def _write_health(self, now_ms: int) -> bool:
         boot_ms = self._clock.boot_ms()
@@ -136,7 +148,7 @@ class Executor:
 
     async def _drain(self) -> None:
         """Hand over what is not due at once, finish what is in flight, write every outcome, release the leases."""
-        await self._stop_services("plan-", "forecast-", "claim-")
+        await self._stop_services("poll-", "plan-", "forecast-", "claim-")
         for lease in self._leases:
             await self._best_effort(lease.drain())
         soon_ms = self._clock.now_ms() + DRAIN_FIRES_MS

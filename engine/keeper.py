@@ -28,8 +28,8 @@ from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
 from engine.store.tenants import REREAD_MS, Tenants
 
-REAP_INTERVAL_MS = 250
-NEIGHBOURS_INTERVAL_MS = 250
+REAP_INTERVAL_MS = 500
+NEIGHBOURS_INTERVAL_MS = 500
 SWEEP_INTERVAL_MS = 10_000
 NOTIFY_INTERVAL_MS = 1_000
 RECORD_INTERVAL_MS = 10_000
@@ -75,12 +75,12 @@ class Keeper:
         partitions = await placed_partitions(shard, self._events)
         versions = Versions(self._guard)
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
-        neighbours = Neighbours(shard, host_identity(), process_start, self._events)
-        notify = Notify(shard, self._client, self._guard, self._tenants, versions, self._events)
         number = shard.index
+        reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
+        neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
+        notify = Notify(shard, self._client, self._guard, self._tenants, versions, self._events)
         self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
         self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
-        self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
         record = Record(shard, partitions, self._settings, self._events)
         self._serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
@@ -88,10 +88,11 @@ class Keeper:
         self._serve(f"tidy-{number}", tidy.run_once, TIDY_INTERVAL_MS)
         self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
 
-    def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> None:
+    def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> Service:
         service = Service(name, run_once, interval_ms, self._clock, self._events)
         service.start()
         self._services.append(service)
+        return service
 
     async def _reread_tenants(self, now_ms: int) -> bool:
         await self._tenants.reread()

@@ -9,12 +9,23 @@ from engine.store.shard import Shard
 
 
 class Neighbours:
-    """Looks after the workers of one host on one shard. ``started`` tells when a pid's process started, or None."""
+    """Looks after the workers of one host on one shard.
 
-    def __init__(self, shard: Shard, host: str, started: Callable[[int], int | None], events: Events) -> None:
+    ``started`` tells when a pid's process started, or None; ``released`` is called for each lease that was released.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        host: str,
+        started: Callable[[int], int | None],
+        released: Callable[[], None],
+        events: Events,
+    ) -> None:
         self._shard = shard
         self._host = host
         self._started = started
+        self._released = released
         self._events = events
 
     async def run_once(self, now_ms: int) -> bool:
@@ -22,5 +33,6 @@ class Neighbours:
         for worker_id, pid, pid_started in answer.rows:
             if self._started(pid) != pid_started:
                 await self._shard.execute("release_worker", {"worker_id": worker_id})
+                self._released()
                 self._events.emit("worker.gone", worker_id=worker_id, pid=pid, shard=self._shard.index)
         return False

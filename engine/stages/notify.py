@@ -94,6 +94,9 @@ class Notify:
         return len(notices) == NOTICES_PER_ROUND
 
     async def _take(self, now_ms: int) -> list[Notice]:
+        if not (await self._shard.execute("any_due_notice", {"now_ms": now_ms})).rows:
+            return []
+
         async def transaction() -> list[Notice]:
             async with self._shard.transaction() as connection:
                 answer = await connection.execute(

@@ -6,6 +6,7 @@ first, and outcomes wait a bounded while.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,6 +26,10 @@ from engine.store.statements import BATCH_ROWS_MAX
 
 # Outcomes gather for this long: a batch of 1,000 costs half as much a row as one of 30.
 GATHER_MS = 60
+
+# While many runs are ready to be fired, outcomes wait up to this long: MySQL's work would take the core that fires.
+# Nothing starts later for it; only the window is wider in which a crash fires a run again.
+HOLD_BACK_MS = 3_000
 
 # A run whose scheduled time is older than this may have been passed by the mark, and then has a row in deferred.
 MAYBE_SWEPT_MS = 30_000
@@ -87,6 +92,7 @@ class Settle:
         clock: Clock,
         events: Events,
         is_told: Callable[[int, Definition], bool],
+        is_busy: Callable[[], bool],
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._shard = shard
@@ -94,8 +100,11 @@ class Settle:
         self._clock = clock
         self._events = events
         self._is_told = is_told
+        self._is_busy = is_busy
         self._draw = draw
         self._waiting: deque[Settlement] = deque()
+        self._waiting_since_ms = 0
+        self.wake: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         """Outcomes not yet written."""
@@ -114,12 +123,12 @@ class Settle:
             retry_after=outcome.retry_after.decode("latin-1") if outcome.retry_after else None,
             draw=self._draw,
         )
-        self._waiting.append(Settlement(run, outcome, verdict, tries))
+        self._enter(Settlement(run, outcome, verdict, tries))
 
     def skipped(self, run: HeldRun, reason: Reason) -> None:
         """A claimed run that must not be fired, with the reason on record."""
         now_ms = self._clock.now_ms()
-        self._waiting.append(Settlement(run, no_call(now_ms), Verdict(RunState.SKIPPED, reason), run.tries))
+        self._enter(Settlement(run, no_call(now_ms), Verdict(RunState.SKIPPED, reason), run.tries))
 
     def given_back(self, run: HeldRun) -> None:
         """A claimed run that was not fired: due again at its own moment, and no try is counted."""
@@ -132,12 +141,26 @@ class Settle:
     def _return(self, run: HeldRun, reason: Reason, pause_ms: int) -> None:
         now_ms = self._clock.now_ms()
         verdict = Verdict(RunState.WAITING, reason, max(run.due_ms, now_ms + pause_ms))
-        self._waiting.append(Settlement(run, no_call(now_ms), verdict, run.tries))
+        self._enter(Settlement(run, no_call(now_ms), verdict, run.tries))
+
+    def _enter(self, settlement: Settlement) -> None:
+        """The first one of a batch wakes the stage once more have gathered."""
+        if not self._waiting:
+            self._waiting_since_ms = self._clock.now_ms()
+            self._wake_later()
+        self._waiting.append(settlement)
+
+    def _wake_later(self) -> None:
+        asyncio.get_running_loop().call_later(GATHER_MS / 1000, self.wake)
 
     async def run_once(self, now_ms: int) -> bool:
-        """Write one batch; True if there may be more."""
+        """Write one batch; True if another full one waits. While much is ready, outcomes wait a bounded while."""
         if not self._waiting:
             return False
+        if self._is_busy() and now_ms - self._waiting_since_ms < HOLD_BACK_MS:
+            self._wake_later()
+            return False
+        self._waiting_since_ms = now_ms
         batch = [self._waiting.popleft() for _ in range(min(BATCH_ROWS_MAX, len(self._waiting)))]
         batch.sort(key=lambda settlement: settlement.run.key)
         try:
@@ -148,7 +171,11 @@ class Settle:
             raise
         for settlement in batch:
             self._held.remove(settlement.run)
-        return bool(self._waiting)
+        if len(self._waiting) >= BATCH_ROWS_MAX:
+            return True
+        if self._waiting:
+            self._wake_later()
+        return False
 
     async def _write(self, batch: Sequence[Settlement], now_ms: int) -> None:
         for worker_id in sorted({settlement.run.worker_id for settlement in batch}):

@@ -129,10 +129,19 @@ class Connection:
 
     async def run(self, text: bytes, timeout_ms: int = CALL_TIMEOUT_MS) -> Answer:
         """Run prepared text; raises Duplicate, MissingDay, Conflict or StoreUnavailable by what the server said."""
+        return (await self.run_all([text], timeout_ms))[0]
+
+    async def run_all(self, texts: Sequence[bytes], timeout_ms: int = CALL_TIMEOUT_MS) -> list[Answer]:
+        """Several statements in one round trip, each with its answer; what comes after a failed one is not run."""
+        answers: list[Answer] = []
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found = await self._raw.query(text)  # type: ignore[no-untyped-call]
-            return Answer(self._raw._result.rows or (), found)  # type: ignore[attr-defined]
+                found = await self._raw.query(b";".join(texts))  # type: ignore[no-untyped-call]
+                answers.append(Answer(self._raw._result.rows or (), found))  # type: ignore[attr-defined]
+                while self._raw._result.has_next:  # type: ignore[attr-defined]
+                    found = await self._raw.next_result()  # type: ignore[no-untyped-call]
+                    answers.append(Answer(self._raw._result.rows or (), found))  # type: ignore[attr-defined]
+            return answers
         except MySQLError as error:
             raise self._sorted(error) from error
         except (TimeoutError, OSError) as error:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from engine.config import Dsn
 from engine.errors import Conflict, PoolExhausted
 from engine.store.connection import CALL_TIMEOUT_MS, Answer, Connection
-from engine.store.statements import Value
+from engine.store.statements import Value, bind
 
 # A whole idempotent transaction that lost a race (1205, 1213, 3572) runs again at most this often.
 CONFLICT_RETRIES_MAX = 5
@@ -87,6 +87,11 @@ class Shard:
         """One named statement outside a transaction."""
         async with self.connection() as connection:
             return await connection.execute(name, values, timeout_ms)
+
+    async def ask(self, *questions: tuple[str, Mapping[str, Value]]) -> list[Answer]:
+        """Several named statements in one round trip."""
+        async with self.connection() as connection:
+            return await connection.run_all([bind(name, values) for name, values in questions])
 
     async def now_ms(self) -> int:
         """The shard's time, milliseconds since the epoch: what leases and changes are judged by."""

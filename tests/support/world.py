@@ -140,7 +140,9 @@ class Worker:
         self.claim = Claim(
             world.shard, self.lease, world.partitions, self.held, self.held.add, world.versions, clock, events
         )
-        self.settle = Settle(world.shard, self.held, clock, events, lambda tenant_id, definition: True, lambda: 0.5)
+        self.settle = Settle(
+            world.shard, self.held, clock, events, lambda tenant_id, definition: True, lambda: False, lambda: 0.5
+        )
 
     async def join(self) -> Worker:
         await self.lease.run_once(self.world.now_ms)
