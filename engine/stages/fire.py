@@ -19,6 +19,7 @@ from engine.outbound.head import run_head
 from engine.outbound.sign import signature
 from engine.rules.quota import PRIORITY_STARTS_PER_S, StartQuota, share
 from engine.rules.ready import LATE_MS, StartOrder
+from engine.rules.target_text import Origin
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.store.tenants import Tenant
@@ -33,6 +34,9 @@ LEASE_SLACK_MS = 5_000
 # A run that has been ready for this long and waits for its own lane goes back, and is looked for once a second.
 HELD_MS_MAX = 5_000
 HELD_CHECK_MS = 1_000
+
+# Bursts (tenant, origin and moment) that are over are forgotten this often.
+FORGET_INTERVAL_MS = 5_000
 
 # A signature says when its attempt is due; one that is sent later than this is signed anew with the time of sending.
 SIGNED_LATE_MS = 60_000
@@ -79,10 +83,12 @@ class Fire:
         self._ready: StartOrder[HeldRun] = StartOrder(LANE_IN_FLIGHT_MAX, IN_FLIGHT_MAX)
         self._quota = StartQuota()
         self._held_up_at_ms = 0
+        self._forgot_at_ms = 0
         self._loop = asyncio.get_event_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._warming: set[asyncio.Task[object]] = set()
+        self._coming: dict[tuple[int, Origin, int], int] = {}
 
     @property
     def in_flight(self) -> int:
@@ -101,7 +107,7 @@ class Fire:
 
     def run_once(self, now_ms: int) -> None:
         """Prepare and fire whatever the wheel releases up to now."""
-        self._warm(self._sort(self._held.advance(now_ms), now_ms))
+        self._warm(self._sort(self._held.advance(now_ms), now_ms), now_ms)
         self._start(now_ms)
         self._schedule(now_ms)
 
@@ -180,16 +186,20 @@ class Fire:
         signed = signature(tenant.signing_keys, key, timestamp_s, run.call.body)
         return run_head(run.call.fixed_head, key, run.key.scheduled_at_ms, run.attempt, timestamp_s, signed)
 
-    def _warm(self, prepared: Sequence[HeldRun]) -> None:
-        """Connections for the coming burst, as many as it can use, at most PREPARE_MS before it."""
-        counts: dict[tuple[int, object], int] = {}
+    def _warm(self, prepared: Sequence[HeldRun], now_ms: int) -> None:
+        """Connections for the coming bursts, as many as each can use; asked for when a burst's count doubles."""
         for run in prepared:
-            key = (run.tenant_id, run.request.origin)  # type: ignore[union-attr]
-            counts[key] = counts.get(key, 0) + 1
-        for (tenant_id, origin), count in counts.items():
-            task = self._loop.create_task(self._client.warm(tenant_id, origin, min(count, LANE_IN_FLIGHT_MAX)))  # type: ignore[arg-type]
-            self._warming.add(task)
-            task.add_done_callback(self._warming.discard)
+            assert run.request is not None  # noqa: S101 - it was prepared
+            burst = (run.tenant_id, run.request.origin, run.due_ms)
+            count = self._coming.get(burst, 0) + 1
+            self._coming[burst] = count
+            if count & (count - 1) == 0 and count <= LANE_IN_FLIGHT_MAX:
+                task = self._loop.create_task(self._client.warm(run.tenant_id, run.request.origin, count))
+                self._warming.add(task)
+                task.add_done_callback(self._warming.discard)
+        if now_ms - self._forgot_at_ms > FORGET_INTERVAL_MS:
+            self._forgot_at_ms = now_ms
+            self._coming = {burst: count for burst, count in self._coming.items() if burst[2] > now_ms}
 
     def _start(self, now_ms: int) -> None:
         while (popped := self._ready.pop()) is not None:
