@@ -45,13 +45,16 @@ def on_edit(run: OpenRun, frozen_until_ms: int) -> Deed:
     return Deed.WITHDRAW if beyond and run.trigger == Trigger.SCHEDULE else Deed.STAND
 
 
-def on_pause(run: OpenRun, now_ms: int) -> Deed:
-    """Runs started by hand stand; scheduled ones go back; retries and caught-up ones wait."""
+def on_pause(run: OpenRun, now_ms: int, replaced: bool) -> Deed:
+    """Runs started by hand stand; scheduled ones go back; retries and caught-up ones wait. ``replaced``: the run was
+    planned with an earlier schedule, so that nobody would plan it again: it ends, on record."""
     if run.trigger == Trigger.MANUAL:
         return Deed.STAND
     if run.state == RunState.RUNNING:
-        return _taken_from_holder(run, now_ms)
-    return Deed.WITHDRAW if run.trigger == Trigger.SCHEDULE and run.tries == 0 else Deed.HOLD
+        deed = _taken_from_holder(run, now_ms)
+    else:
+        deed = Deed.WITHDRAW if run.trigger == Trigger.SCHEDULE and run.tries == 0 else Deed.HOLD
+    return Deed.SKIP if deed is Deed.WITHDRAW and replaced else deed
 
 
 def on_delete(run: OpenRun, now_ms: int) -> Deed:
@@ -61,12 +64,12 @@ def on_delete(run: OpenRun, now_ms: int) -> Deed:
     return Deed.WITHDRAW if run.scheduled_at_ms > now_ms else Deed.SKIP
 
 
-def on_taken_back(run: OpenRun, job_state: JobState, now_ms: int) -> Deed:
+def on_taken_back(run: OpenRun, job_state: JobState, now_ms: int, replaced: bool) -> Deed:
     """What its holder makes of a claimed run that it was asked about and has not started. STAND: it waits for anyone,
     since the change that asked has been undone meanwhile."""
     waiting = run._replace(state=RunState.WAITING)
     if job_state == JobState.PAUSED:
-        return on_pause(waiting, now_ms)
+        return on_pause(waiting, now_ms, replaced)
     if job_state == JobState.DELETED:
         return on_delete(waiting, now_ms)
     return Deed.STAND

@@ -196,7 +196,9 @@ class Plan:
                 _enter_deferred(batch, job, call, time, now_ms, mark_at_ms)
         for skip in planned.skips:
             batch.skips.append((job.partition_id, job.job_id, *skip, job.version, now_ms))
-        last_run_at_ms = planned.times[-1].scheduled_at_ms if planned.times else job.last_run_at_ms
+        # Never back: a change looks for open runs up to here, and what an edit let stand may lie beyond these times.
+        times_ms = [time.scheduled_at_ms for time in planned.times]
+        last_run_at_ms = max([*times_ms, job.last_run_at_ms or 0]) or None
         batch.advances.append(
             (job.partition_id, job.job_id, job.version, job.next_run_at_ms, planned.next_run_at_ms, last_run_at_ms)
         )

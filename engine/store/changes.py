@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from engine.errors import Conflict, Misplaced
@@ -253,8 +254,12 @@ async def take_back(shard: Shard, worker_id: int, runs: Sequence[tuple[RunKey, i
             rows = await connection.fetch_rows("lock_job_states", jobs, bytes_max=shard.packet_bytes_max)
             states = {(row[0], row[1]): JobState(row[2]) for row in rows}
             mine = await _lock_unstarted(connection, worker_id, runs, shard.packet_bytes_max)
-            deeds = {run: on_taken_back(run, states[run.partition_id, run.job_id], now_ms) for run in mine}
-            await _put_back(connection, deeds, now_ms, shard.packet_bytes_max)
+            versions = {(row[0], row[1]): row[3] for row in rows}
+            replaced = await _replaced(connection, mine, versions, shard.packet_bytes_max)
+            deeds = {
+                run: on_taken_back(run, states[run.partition_id, run.job_id], now_ms, run in replaced) for run in mine
+            }
+            await _put_back(connection, deeds, states, now_ms, shard.packet_bytes_max)
             return len(mine)
 
     return await shard.retrying(transaction) if runs else 0
@@ -270,15 +275,47 @@ async def _lock_unstarted(
     return [open_run(row) for row in rows]
 
 
-async def _put_back(connection: Connection, deeds: Mapping[OpenRun, Deed], now_ms: int, bytes_max: int) -> None:
+async def _replaced(
+    connection: Connection, runs: Sequence[OpenRun], current: Mapping[tuple[int, int], int], bytes_max: int
+) -> set[OpenRun]:
+    """Those runs whose job has been given another schedule since they were planned; ``current``: the version of each
+    job. One that has got its old schedule back counts: what that plans begins after these runs."""
+    oldest: dict[tuple[int, int], int] = {}
+    for run in runs:
+        job = run.partition_id, run.job_id
+        oldest[job] = min(run.version, oldest.get(job, run.version))
+    keys = [(*job, version) for job in sorted(oldest) for version in range(oldest[job], current[job] + 1)]
+    if len(keys) == len(oldest):
+        return set()
+    rows = await connection.fetch_rows("read_versions", keys, bytes_max=bytes_max)
+    schedules = {(row[0], row[1], row[2]): Definition.decode(row[3]).schedule for row in rows}
+    since = dict(oldest)
+    for was, key in pairwise(sorted(schedules)):
+        if was[:2] == key[:2] and schedules[was] != schedules[key]:
+            since[key[0], key[1]] = key[2]
+    return {run for run in runs if run.version < since[run.partition_id, run.job_id]}
+
+
+async def _put_back(
+    connection: Connection,
+    deeds: Mapping[OpenRun, Deed],
+    states: Mapping[tuple[int, int], JobState],
+    now_ms: int,
+    bytes_max: int,
+) -> None:
     withdrawn = [run for run, deed in deeds.items() if deed is Deed.WITHDRAW]
     if withdrawn:
         await _withdraw_rows(connection, withdrawn, bytes_max)
         earlier = sorted((run.partition_id, run.job_id, run.scheduled_at_ms) for run in withdrawn)
         await connection.execute_rows("resume_earlier", earlier, bytes_max=bytes_max)
-    skipped = [run for run, deed in deeds.items() if deed is Deed.SKIP]
-    if skipped:
-        await _end_rows(connection, skipped, RunState.SKIPPED, Reason.DELETED, now_ms, bytes_max)
+    for reason, paused in ((Reason.PAUSED, True), (Reason.DELETED, False)):
+        ended = [
+            run
+            for run, deed in deeds.items()
+            if deed is Deed.SKIP and paused == (states[run.partition_id, run.job_id] == JobState.PAUSED)
+        ]
+        if ended:
+            await _end_rows(connection, ended, RunState.SKIPPED, reason, now_ms, bytes_max)
     waiting = [run for run, deed in deeds.items() if deed in (Deed.HOLD, Deed.STAND)]
     if waiting:
         await connection.execute_rows("let_runs_wait", _fences(waiting), _bounds(waiting), bytes_max=bytes_max)
@@ -398,9 +435,15 @@ async def _pause(change: Change) -> None:
     if change.job.state != JobState.ACTIVE:
         return
     change.become(state=JobState.PAUSED, next_run_at_ms=None, resume_at_ms=change.job.next_run_at_ms)
-    deeds = {run: on_pause(run, change.now_ms) for run in await _open_runs(change)}
+    runs = await _open_runs(change)
+    current = {(change.was.partition_id, change.was.job_id): change.was.version}
+    replaced = await _replaced(change.connection, runs, current, change.bytes_max)
+    deeds = {run: on_pause(run, change.now_ms, run in replaced) for run in runs}
     withdrawn = [run for run, deed in deeds.items() if deed is Deed.WITHDRAW]
     await _withdraw(change, withdrawn)
+    ended = [run for run, deed in deeds.items() if deed is Deed.SKIP]
+    await _end_here(change, ended, RunState.SKIPPED, Reason.PAUSED)
+    change.told += [run for run in ended if run.worker_id is not None]
     await _hold(change, [run for run, deed in deeds.items() if deed is Deed.HOLD])
     change.told += [run for run, deed in deeds.items() if deed is Deed.ASK]
     _plan_again_from(change, withdrawn, "resume_at_ms")
@@ -600,7 +643,7 @@ async def _skip(change: Change, skips: Sequence[Skip]) -> None:
             skip.to_at_ms,
             skip.skipped,
             skip.reason,
-            job.version,
+            change.planned_version,
             change.now_ms,
         )
         for skip in skips

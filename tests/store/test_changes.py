@@ -429,6 +429,36 @@ def test_delete_of_a_job_with_claimed_runs_withdraws_them(shard_dsn: Dsn) -> Non
     run_world(shard_dsn, body)
 
 
+def test_p7_a_delete_reaches_runs_that_an_edit_had_let_stand_beyond_a_single_time_of_the_past(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker, _ = await planned_far(world, "far", Cron("* * * * * *"))
+        await edited(world, "far", schedule=RunAt(world.second(-5)))
+        await worker.plan_all()
+        await deleted(world, "far")
+        left = [run[0] for run in await runs(world) if run[1] == RunState.RUNNING]
+        assert max(left) <= world.second(2)
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_a_pause_ends_on_record_what_the_schedule_before_an_edit_had_left(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker, _ = await planned_far(world, "far", Cron("* * * * * *"))
+        await edited(world, "far", schedule=Cron("0 0 1 1 *"))
+        changed = await paused(world, "far")
+        asked = {run[0] for run in await runs(world) if run[1] == RunState.RUNNING}
+        held = [(run.key, run.attempt) for run in worker.runs() if run.key.scheduled_at_ms in asked]
+        await take_back(world.shard, worker.lease.worker_id, held, world.now_ms)
+        ended = await world.rows(f"SELECT reason, COUNT(*) FROM runs WHERE state = {RunState.SKIPPED:d} GROUP BY 1")
+        assert [row[0] for row in ended] == [Reason.PAUSED]
+        assert ended[0][1] >= FREEZE_MS // 1000 - 1
+        assert RunState.RUNNING not in {run[1] for run in await runs(world)}
+        assert changed.signalled.last_id - changed.signalled.first_id + 1 >= ended[0][1]
+        assert (await resumed(world, "far")).job.next_run_at_ms == changed.job.resume_at_ms
+
+    run_world(shard_dsn, body)
+
+
 def test_delete_records_times_that_nobody_has_planned_yet(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         since_ms = world.now_ms // 10_000 * 10_000 - 20_000

@@ -79,7 +79,7 @@ WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id =
 
 -- name: lock_job_states
 -- Before their runs, as everywhere.
-SELECT j.partition_id, j.job_id, j.state
+SELECT j.partition_id, j.job_id, j.state, j.version
 FROM (VALUES :rows) AS k (partition_id, job_id)
 STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
 FOR UPDATE
