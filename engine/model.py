@@ -238,7 +238,7 @@ class Definition:
         """The inverse of ``encode``."""
         document = orjson.loads(stored)
         return cls(
-            schedule=_decode_schedule(document["schedule"]),
+            schedule=decode_schedule(document["schedule"]),
             target=_decode_target(document["target"]),
             priority=Priority(document["priority"]),
             timeout_ms=document["timeout_ms"],
@@ -312,7 +312,8 @@ def _encode_schedule(schedule: RunAt | Cron) -> dict[str, Any]:
     }
 
 
-def _decode_schedule(document: dict[str, Any]) -> RunAt | Cron:
+def decode_schedule(document: dict[str, Any]) -> RunAt | Cron:
+    """The schedule of a stored definition; TypeError or KeyError where it is none."""
     return RunAt(**document) if "run_at_ms" in document else Cron(**document)
 
 
