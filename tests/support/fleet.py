@@ -1,0 +1,415 @@
+"""A fleet to break: MySQL servers of its own, proxies before them, whole engines, a receiver that counts.
+
+Everything is a real process; a fault is a signal to one of those that were started here, or something a proxy does. At
+the end of each test stands ``check``: nothing lost, one outcome for every scheduled time, and a call twice only where
+an attempt had started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import orjson
+
+from engine.commands.audit import audit, lines
+from engine.commands.migrate import migrate
+from engine.config import Dsn
+from engine.errors import StoreUnavailable
+from engine.local.listener import free_port
+from engine.local.mysqld import MIB, MysqlServer
+from engine.local.process import end_child, spawn
+from engine.local.receiver import Receiver
+from engine.local.record import Call
+from engine.model import (
+    FINAL_STATES,
+    Cron,
+    Definition,
+    HttpTarget,
+    Priority,
+    RetryPolicy,
+    RunAt,
+    RunState,
+    idempotency_key,
+    partition_of,
+)
+from engine.store.connection import Row
+from engine.store.jobs import NewJob, create_jobs
+from engine.store.shard import Shard
+from engine.store.tenants import create_tenant
+from tests.support.mysql import query, server_folder
+from tests.support.proxy import Proxy
+from tests.support.wait import until
+
+PARTITIONS = 16
+JOBS_PER_TRANSACTION = 1_000
+READY_S = 40.0
+STOP_S = 40
+# A machine that runs other things as well must not decide whether nothing is lost.
+FINAL_S = 60.0
+SETTLED_MS = 1_500
+
+# Leases that are over soon: a fault is survived in seconds, and its test is short.
+SHORT_LEASES = ("--lease-ms", "2000", "--heartbeat-ms", "400")
+
+ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("SECONDZERO_")}
+
+
+@contextmanager
+def two_servers() -> Iterator[list[MysqlServer]]:
+    """Two servers for a module's tests; each may be killed and started again."""
+    with server_folder() as folder:
+        sizes = {"buffer_pool_bytes": 128 * MIB, "redo_log_bytes": 100 * MIB}
+        servers = [MysqlServer(folder / f"s{number}", **sizes, say=lambda line: None) for number in (1, 2)]
+        try:
+            for server in servers:
+                server.launch()
+            for server in servers:
+                server.wait_ready()
+            yield servers
+        finally:
+            for server in servers:
+                server.stop(0)
+
+
+class Engine:
+    """One `secondzero engine`: a supervisor with its executors and keeper."""
+
+    def __init__(self, log: Path, dsns: Sequence[Dsn], flags: Sequence[str]) -> None:
+        self.log = log
+        self._port = free_port()
+        self._command = [
+            *(sys.executable, "-m", "engine", "engine", "--executors", "2", "--allow-network", "127.0.0.0/8"),
+            *("--metrics-port", str(self._port), *SHORT_LEASES, *flags),
+            *(word for dsn in dsns for word in ("--shard", dsn.text())),
+        ]
+        self._process: Any = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = spawn(self._command, log, signal.SIGKILL, environment=ENVIRON)
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ready(self) -> bool:
+        assert self.running, self.tail()
+        try:
+            urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=1).close()
+        except (HTTPError, OSError):
+            return False
+        return True
+
+    def children(self) -> dict[str, int]:
+        """Process ids by name (`executor-0`, `keeper`) of those that are running now."""
+        running: dict[str, int] = {}
+        for event in self.events():
+            if event["event"] == "child.started":
+                running[event["child"]] = event["pid"]
+            elif event["event"] == "child.ended" and running.get(event["child"]) == event["pid"]:
+                del running[event["child"]]
+        return running
+
+    def child(self, name: str) -> int:
+        """Waits where it is being started again."""
+        return until(lambda: self.children().get(name), READY_S)
+
+    def kill(self, name: str) -> None:
+        os.kill(self.child(name), signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """As if the host lost its power: first the supervisor, then whatever the kernel has left."""
+        pids = [self.pid, *self.children().values()]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def stop(self) -> int:
+        """Drain; returns the exit status."""
+        return end_child(self._process, STOP_S)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it has told so far."""
+        found = []
+        for line in self.log.read_bytes().splitlines():
+            try:
+                found.append(orjson.loads(line))
+            except orjson.JSONDecodeError:
+                continue  # written half by a killed process, or no event
+        return found
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.events() if event["event"] == name]
+
+    def tail(self) -> str:
+        return b"\n".join(self.log.read_bytes().splitlines()[-15:]).decode(errors="replace")
+
+
+class Run(NamedTuple):
+    """A run's row, as far as a check needs it."""
+
+    job_id: int
+    scheduled_at_ms: int
+    state: RunState
+    attempt: int
+    tries: int
+
+
+class Verdict(NamedTuple):
+    """What became of a set of runs. ``recovery_ms``: the longest that a run was answered after its second, or after the
+    fault where that came later."""
+
+    fault: str
+    faults: int
+    runs: int
+    calls: int
+    lost: int
+    duplicates: int
+    recovery_ms: int
+
+    def __str__(self) -> str:
+        return "{}: {} faults · {} runs · {} calls · {} lost · {} duplicates · recovered in {} ms".format(*self)
+
+
+class Fleet:
+    """Two shards of their own databases, a tenant, a receiver; engines are started by the test."""
+
+    def __init__(
+        self, folder: Path, servers: Sequence[MysqlServer], dsns: Sequence[Dsn], proxies: Sequence[Proxy]
+    ) -> None:
+        self.servers = list(servers)
+        self.dsns = list(dsns)
+        self.proxies = list(proxies)
+        self.receiver = Receiver(folder / "receiver.log")
+        self.engines: list[Engine] = []
+        self.began_ms = now_ms()
+        self._folder = folder
+        self._expected: dict[tuple[int, int], str] = {}
+        self.tenant_id = asyncio.run(_tenant(dsns[0]))
+
+    def engine(self, *flags: str, wait: bool = True) -> Engine:
+        """Another engine on the same shards, through their proxies."""
+        dsns = [proxy.dsn(dsn) for proxy, dsn in zip(self.proxies, self.dsns, strict=True)]
+        engine = Engine(self._folder / f"engine-{len(self.engines)}.log", dsns, flags)
+        self.engines.append(engine)
+        engine.start()
+        if wait:
+            until(engine.ready, READY_S)
+            self.until_owned()
+        return engine
+
+    def until_owned(self) -> None:
+        """Every partition has a live owner, and no live worker goes without."""
+        until(lambda: all(self._owned(dsn) for dsn in self.dsns), READY_S)
+
+    def _owned(self, dsn: Dsn) -> bool:
+        live = "w.lease_until > UNIX_TIMESTAMP(SYSDATE(3)) * 1000"
+        held = self.rows_of(dsn, f"SELECT l.worker_id FROM leases l JOIN workers w USING (worker_id) WHERE {live}")
+        workers = self.rows_of(dsn, f"SELECT worker_id FROM workers w WHERE {live}")
+        return len(held) == PARTITIONS // len(self.dsns) and set(held) == set(workers)
+
+    def jobs(self, count: int, at_ms: int, *, over_s: int = 1, path: str = "/any", **settings: Any) -> list[str]:
+        """One-off jobs, spread evenly over seconds from ``at_ms`` on; returns their names."""
+        first = len(self._expected)
+        schedules = {f"job-{first + n}": RunAt(at_ms + n % over_s * 1000) for n in range(count)}
+        self._create(schedules, path, settings)
+        return list(schedules)
+
+    def every_second(self, count: int, from_ms: int, until_ms: int, path: str = "/any", **settings: Any) -> None:
+        """Jobs that run each second in [from, until]."""
+        schedule = Cron("* * * * * *", start_at_ms=from_ms, end_at_ms=until_ms)
+        first = len(self._expected)
+        self._create({f"job-{first + n}": schedule for n in range(count)}, path, settings)
+
+    def shard_of(self, name: str) -> int:
+        return partition_of(self.tenant_id, name, PARTITIONS) % len(self.dsns)
+
+    def _create(self, schedules: Mapping[str, RunAt | Cron], path: str, settings: Mapping[str, Any]) -> None:
+        settings = {"retry": RetryPolicy(backoff_ms=500), "timeout_ms": 10_000, "priority": Priority.NORMAL, **settings}
+        by_shard: dict[int, list[NewJob]] = defaultdict(list)
+        for name, schedule in schedules.items():
+            route, _, asked = path.partition("?")
+            target = HttpTarget(f"{self.receiver.url}{route}/{name}?{asked}")
+            definition = Definition(schedule=schedule, target=target, **settings)
+            partition_id = partition_of(self.tenant_id, name, PARTITIONS)
+            by_shard[self.shard_of(name)].append(NewJob(self.tenant_id, name, partition_id, definition, False))
+        for index, jobs in by_shard.items():
+            for job_id, name, schedule in asyncio.run(_create(self.dsns[index], jobs)):
+                for at_ms in _times(schedule):
+                    self._expected[job_id, at_ms] = name
+
+    @property
+    def expected(self) -> int:
+        return len(self._expected)
+
+    def rows(self, sql: str) -> list[Row]:
+        """What a query finds on all shards together, past the proxies."""
+        return [row for dsn in self.dsns for row in self.rows_of(dsn, sql)]
+
+    def rows_of(self, dsn: Dsn, sql: str) -> list[Row]:
+        return asyncio.run(query(dsn, sql))
+
+    def runs(self) -> list[Run]:
+        rows = self.rows("SELECT job_id, scheduled_at, state, attempt, tries FROM runs WHERE state <> 8")
+        return [Run(row[0], row[1], RunState(row[2]), *row[3:]) for row in rows]
+
+    def finished(self) -> int:
+        """How many of the expected runs have ended; fewer while a shard is away."""
+        states = ",".join(str(int(state)) for state in FINAL_STATES)
+        found = 0
+        for dsn in self.dsns:
+            try:
+                found += self.rows_of(dsn, f"SELECT COUNT(*) FROM runs WHERE state IN ({states})")[0][0]
+            except StoreUnavailable:
+                continue
+        return found
+
+    def until_final(self, seconds: float = FINAL_S) -> None:
+        """Every run that was asked for has ended."""
+        until(lambda: self.finished() >= self.expected or self._dead() or None, seconds)
+
+    def until_called(self, count: int) -> None:
+        until(lambda: self.receiver.count() >= count, FINAL_S)
+
+    def _dead(self) -> None:
+        """A supervisor that gave up says why, at once instead of at the deadline."""
+        ended = [engine for engine in self.engines if engine._process.poll() not in (None, 0, -signal.SIGKILL)]
+        assert not ended, ended[0].tail()
+
+    def check(self, fault: str, fault_at_ms: int, faults: int = 1) -> Verdict:
+        """Wait for the end of every run; then nothing is lost, nothing early, and every second call had its reason."""
+        self.until_final()
+        runs = {(run.job_id, run.scheduled_at_ms): run for run in self.runs()}
+        calls = self.receiver.calls()
+        lost = self._lost(runs, calls)
+        doubles = check_calls(runs, calls)
+        result = asyncio.run(audit(self.dsns, self.began_ms, None, 30_000))
+        verdict = Verdict(fault, faults, len(runs), len(calls), len(lost), doubles, recovery_ms(calls, fault_at_ms))
+        print(verdict)
+        assert not lost, (verdict, lost[:5])
+        assert result.flawless, "\n".join(lines(result))
+        assert result.tally.open == 0
+        assert not [event for engine in self.engines for event in engine.told("stage.failed")], self._failures()
+        return verdict
+
+    def _lost(self, runs: Mapping[tuple[int, int], Run], calls: Sequence[Call]) -> list[str]:
+        """Runs that did not end well, or of which the receiver knows nothing."""
+        answered = {call.key for call in calls if call.answered_well}
+        wrong = []
+        for (job_id, at_ms), name in self._expected.items():
+            run = runs.get((job_id, at_ms))
+            if run is None or run.state != RunState.SUCCEEDED or idempotency_key(job_id, at_ms) not in answered:
+                wrong.append(f"{name} at {at_ms}: {run}")
+        return wrong
+
+    def _failures(self) -> str:
+        failures = [event for engine in self.engines for event in engine.told("stage.failed")]
+        return "\n".join(f"{event['process']} {event['stage']}: {event['error']}" for event in failures[:10])
+
+    def end(self) -> None:
+        for engine in self.engines:
+            if engine.running:
+                engine.signal(signal.SIGCONT)
+                engine.kill_all()
+
+
+def check_calls(runs: Mapping[tuple[int, int], Run], calls: Sequence[Call]) -> int:
+    """No call before its second; each attempt called at most once, and counted as a try. Returns the calls beyond the
+    first of each run."""
+    by_key = {idempotency_key(job_id, at_ms): run for (job_id, at_ms), run in runs.items()}
+    early = [call for call in calls if call.arrival_ms < call.scheduled_at_ms]
+    assert not early, early[:5]
+    attempts: Counter[tuple[str, int]] = Counter((call.key, call.attempt) for call in calls)
+    assert max(attempts.values(), default=1) == 1, attempts.most_common(5)
+    per_key = Counter(call.key for call in calls)
+    uncounted = [(key, count, by_key.get(key)) for key, count in per_key.items() if count > by_key[key].tries]
+    assert not uncounted, uncounted[:5]
+    return len(calls) - len(per_key)
+
+
+def recovery_ms(calls: Sequence[Call], fault_at_ms: int) -> int:
+    """The longest that anything took to be answered, once it was due and the fault was there."""
+    answered: dict[str, int] = {}
+    for call in calls:
+        if call.answered_well and call.arrival_ms >= fault_at_ms:
+            late_ms = call.arrival_ms - max(call.scheduled_at_ms, fault_at_ms)
+            answered[call.key] = min(answered.get(call.key, late_ms), late_ms)
+    return max(answered.values(), default=0)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def second(ahead_s: int) -> int:
+    """A whole second so far from now, in milliseconds."""
+    return (now_ms() // 1000 + ahead_s) * 1000
+
+
+def sleep_until(at_ms: int) -> None:
+    """A fault at a moment of its own: in the middle of something that takes a while."""
+    until(lambda: now_ms() >= at_ms, max(1.0, (at_ms - now_ms()) / 1000 + 1))
+
+
+@contextmanager
+def fleet_of(servers: Sequence[MysqlServer], name: str) -> Iterator[Fleet]:
+    """A clean fleet on these servers, its engines ended afterwards."""
+    dsns = [server.dsn(name) for server in servers]
+    asyncio.run(migrate(dsns, PARTITIONS))
+    with server_folder() as folder, ExitStack() as started:
+        targets = [Path(str(dsn.unix_socket)) for dsn in dsns]
+        proxies = [
+            started.enter_context(Proxy(folder / f"proxy-{number}", target)) for number, target in enumerate(targets)
+        ]
+        fleet = Fleet(folder, servers, dsns, proxies)
+        started.enter_context(fleet.receiver)
+        started.callback(fleet.end)
+        yield fleet
+    for dsn in dsns:
+        asyncio.run(query(dsn, f"DROP DATABASE {name}"))
+
+
+async def _tenant(dsn: Dsn) -> int:
+    shard = Shard(dsn, 0)
+    try:
+        return (await create_tenant(shard, "broken")).tenant_id
+    finally:
+        await shard.close()
+
+
+async def _create(dsn: Dsn, jobs: Sequence[NewJob]) -> list[tuple[int, str, RunAt | Cron]]:
+    shard = Shard(dsn, 0)
+    try:
+        rows = []
+        for first in range(0, len(jobs), JOBS_PER_TRANSACTION):
+            rows += await create_jobs(shard, jobs[first : first + JOBS_PER_TRANSACTION])
+        return [(row.job_id, job.name, job.definition.schedule) for row, job in zip(rows, jobs, strict=True)]
+    finally:
+        await shard.close()
+
+
+def _times(schedule: RunAt | Cron) -> list[int]:
+    if isinstance(schedule, RunAt):
+        return [schedule.run_at_ms]
+    return list(range(schedule.start_at_ms or 0, (schedule.end_at_ms or 0) + 1, 1000))
