@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +12,7 @@ import orjson
 
 from engine.errors import OperatorError
 
-BENCHMARKS = ("cron", "wheel", "batch", "fire")
+BENCHMARKS = ("cron", "wheel", "batch", "fire", "plan", "sustained", "peak", "rest")
 """Modules of bench, in the order `--help` lists them. Each has `add_arguments(parser)` and `run(args, progress)`, which
 returns what was measured by name, and imports what it is measured against only there: users need not have that."""
 
@@ -49,9 +49,18 @@ def progress(text: str) -> None:
 
 def table(measured: Mapping[str, object]) -> str:
     """Names and figures in two columns."""
-    figures = {name: figure(value) for name, value in measured.items()}
+    figures = {name: figure(value) for name, value in flat(measured)}
     name_width, figure_width = max(map(len, figures)), max(map(len, figures.values()))
     return "\n".join(f"{name:<{name_width}}  {text:>{figure_width}}" for name, text in figures.items())
+
+
+def flat(measured: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Figures within figures, their names joined."""
+    for name, value in measured.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name} ")
+        else:
+            yield prefix + name, value
 
 
 def figure(value: object) -> str:

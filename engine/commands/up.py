@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -140,11 +140,19 @@ def keep_server(server: MysqlServer) -> Kept:
 class Child:
     """A command of ours that runs as a child, with its settings as variables."""
 
-    def __init__(self, name: str, settings: Settings, stop_s_max: int, pass_fds: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        stop_s_max: int,
+        pass_fds: Sequence[int] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """``variables`` are set for it besides this process's own."""
         self.name = name
         self.log = settings.data / "log" / f"{name}.log"
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-        self._environment |= environment(settings)
+        self._environment |= {**environment(settings), **(variables or {})}
         self._stop_s_max = stop_s_max
         self._pass_fds = pass_fds
         self._process: subprocess.Popen[bytes] | None = None
@@ -153,6 +161,11 @@ class Child:
         command = [sys.executable, "-m", "engine", self.name]
         with self.log.open("ab") as log:
             self._process = spawn(command, log, signal.SIGKILL, environment=self._environment, pass_fds=self._pass_fds)
+
+    @property
+    def pid(self) -> int:
+        """0 before it was started."""
+        return self._process.pid if self._process else 0
 
     def exit_status(self) -> int | None:
         return self._process.poll() if self._process else None

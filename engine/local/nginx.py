@@ -1,4 +1,9 @@
-"""A receiver to measure against: an nginx that answers at once and logs every call with the millisecond it came."""
+"""A receiver to measure against: an nginx that answers at once and logs every call with the millisecond it came.
+
+    /any/path      200 at once
+    /slow/path     200 after about two seconds
+    /flaky/path    503 to the first attempt of a run, 200 to the others
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -29,28 +34,42 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log warn;
 events {{ worker_connections 20000; accept_mutex off; }}
 http {{
-  log_format calls '$msec $request_uri $http_idempotency_key $http_x_attempt $http_x_scheduled_at $status';
+  log_format calls '$msec $request_time $request_uri $http_idempotency_key $http_x_attempt $http_x_scheduled_at '
+                   '$status';
   access_log {log};
   client_body_temp_path {folder}/tmp; proxy_temp_path {folder}/tmp; fastcgi_temp_path {folder}/tmp;
   uwsgi_temp_path {folder}/tmp; scgi_temp_path {folder}/tmp;
   keepalive_requests 1000000000;
   keepalive_timeout 75s;
   server_tokens off;
+  ssl_session_cache shared:sink:16m; ssl_protocols TLSv1.2 TLSv1.3;
+  allow 127.0.0.0/8; deny all;
   server {{
     listen {address}:{port} backlog=16384;
     {tls}
-    allow 127.0.0.0/8; deny all;
     location / {{ return 200 'ok'; }}
+    location /slow/ {{ limit_rate 100; return 200 '{slow_body}'; }}
+    location /flaky/ {{ if ($http_x_attempt = 1) {{ return 503; }} return 200 'ok'; }}
+    location = /.received {{ access_log off; stub_status; }}
   }}
+  {others}
 }}
 """
 _TLS = """listen {address}:{tls_port} ssl backlog=16384;
-    ssl_certificate {folder}/sink.pem; ssl_certificate_key {folder}/sink.key;
-    ssl_session_cache shared:sink:16m; ssl_protocols TLSv1.2 TLSv1.3;"""
+    ssl_certificate {folder}/sink.pem; ssl_certificate_key {folder}/sink.key;"""
+# Addresses of their own behind the one socket: each group answers with a certificate that names it.
+_OTHERS = """server {{
+    {listen}
+    ssl_certificate {folder}/sink-{number}.pem; ssl_certificate_key {folder}/sink-{number}.key;
+    location / {{ return 200 'ok'; }}
+  }}"""
+ADDRESSES_PER_CERTIFICATE = 100
 
 # The receiver, and the load generator that benches measure beside, fetched together.
 _PACKAGES = ("nginx", "wrk")
 _FLUSH = "/.flush/"
+# At 100 bytes a second, of which nginx lets the first through at once.
+SLOW_BYTES = 350
 STOP_S_MAX = 10
 
 
@@ -58,11 +77,19 @@ class Sink:
     """A running receiver; a context manager. With TLS, clients trust ``certificate``."""
 
     def __init__(
-        self, folder: Path, *, tls: bool = False, address: str = "127.0.0.1", cpu: int | None = None, log: bool = True
+        self,
+        folder: Path,
+        *,
+        tls: bool = False,
+        address: str = "127.0.0.1",
+        tls_addresses: Sequence[str] = (),
+        cpu: int | None = None,
+        log: bool = True,
     ) -> None:
         """``address`` 0.0.0.0 answers on every 127.x.y.z, each an origin of its own; no other peer is let in.
 
-        ``cpu`` pins it to one core; without ``log`` there are no calls to read.
+        ``tls_addresses`` are those of them that answer over TLS besides 127.0.0.1. ``cpu`` pins it to one core;
+        without ``log`` there are no calls to read.
         """
         self.folder = folder
         self.port = free_port()
@@ -70,10 +97,12 @@ class Sink:
         self.certificate = folder / "sink.pem"
         self._log = folder / "calls.log"
         self._flushes = 0
+        self._asked = 0
         folder.mkdir(parents=True, exist_ok=True)
         if tls:
             write_certificate(self.certificate, folder / "sink.key", ["localhost", "127.0.0.1"])
-        (folder / "nginx.conf").write_text(self._config(address, cpu, log))
+        others = self._others(tls_addresses)
+        (folder / "nginx.conf").write_text(self._config(address, cpu, log, others))
         with (folder / "start.log").open("wb") as said:
             self._process = spawn(_command(folder), said, signal.SIGTERM)
         self._wait_until_it_answers()
@@ -84,15 +113,28 @@ class Sink:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        """The process that was started; the work is done by its children."""
+        return self._process.pid
+
+    def received(self) -> int:
+        """Requests so far, asked without disturbing: not all of them stand in the log yet."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as asking:
+            asking.sendall(b"GET /.received HTTP/1.1\r\nHost: sink\r\nConnection: close\r\n\r\n")
+            answer = b"".join(iter(lambda: asking.recv(4096), b""))
+        self._asked += 1
+        return int(answer.split(b"requests")[1].split()[2]) - self._asked
+
     def calls(self) -> Iterator[Call]:
         """Every call of a run received so far, in the order of the log."""
         self._flush()
         with self._log.open(encoding="ascii", errors="replace") as lines:
             for line in lines:
-                arrived, uri, key, attempt, scheduled_at, status = line.split()
+                ended, took, uri, key, attempt, scheduled_at, status = line.split()
                 if key != "-":
                     yield Call(
-                        int(arrived.replace(".", "")),
+                        _ms(ended) - _ms(took),
                         key,
                         int(attempt),
                         _time_ms(scheduled_at),
@@ -104,12 +146,32 @@ class Sink:
         """Stop the receiver; its log stays."""
         end_child(self._process, STOP_S_MAX)
 
-    def _config(self, address: str, cpu: int | None, log: bool) -> str:
+    def _others(self, addresses: Sequence[str]) -> str:
+        """A server for each group of addresses; ``certificate`` grows to hold all of them."""
+        servers = []
+        for number, first in enumerate(range(0, len(addresses), ADDRESSES_PER_CERTIFICATE)):
+            group = addresses[first : first + ADDRESSES_PER_CERTIFICATE]
+            certificate = self.folder / f"sink-{number}.pem"
+            write_certificate(certificate, certificate.with_suffix(".key"), group)
+            with self.certificate.open("ab") as trusted:
+                trusted.write(certificate.read_bytes())
+            listen = " ".join(f"listen {address}:{self.tls_port} ssl;" for address in group)
+            servers.append(_OTHERS.format(listen=listen, folder=self.folder, number=number))
+        return "\n  ".join(servers)
+
+    def _config(self, address: str, cpu: int | None, log: bool, others: str) -> str:
         tls = _TLS.format(folder=self.folder, address=address, tls_port=self.tls_port) if self.tls_port else ""
         affinity = "" if cpu is None else f"worker_cpu_affinity {1 << cpu:b};"
         calls = f"{self._log} calls buffer=1m" if log else "off"
         return _CONFIG.format(
-            folder=self.folder, address=address, port=self.port, tls=tls, affinity=affinity, log=calls
+            folder=self.folder,
+            address=address,
+            port=self.port,
+            tls=tls,
+            affinity=affinity,
+            log=calls,
+            others=others,
+            slow_body="x" * SLOW_BYTES,
         )
 
     def _wait_until_it_answers(self) -> None:
@@ -137,6 +199,11 @@ class Sink:
         while f" {marker} ".encode() not in self._log.read_bytes()[-4096:]:
             if wall_ms() > deadline_ms:
                 raise OperatorError("nginx did not write its log within 10 s")
+
+
+def _ms(seconds: str) -> int:
+    """nginx writes seconds with three decimals."""
+    return int(seconds.replace(".", ""))
 
 
 @lru_cache(4096)

@@ -57,12 +57,17 @@ async def create_jobs(shard: Shard, jobs: Sequence[NewJob]) -> list[JobRow]:
 
     async def transaction() -> list[JobRow]:
         async with shard.transaction() as connection:
-            now_ms = await _share_placement(connection, {job.partition_id for job in jobs})
-            rows = [_created(job, now_ms) for job in jobs]
-            await _insert(connection, jobs, rows, shard.packet_bytes_max)
-            return rows
+            return await create_jobs_in(connection, jobs, shard.packet_bytes_max)
 
     return await shard.retrying(transaction)
+
+
+async def create_jobs_in(connection: Connection, jobs: Sequence[NewJob], bytes_max: int) -> list[JobRow]:
+    """The same within a transaction that the caller has begun."""
+    now_ms = await _share_placement(connection, {job.partition_id for job in jobs})
+    rows = [_created(job, now_ms) for job in jobs]
+    await _insert(connection, jobs, rows, bytes_max)
+    return rows
 
 
 async def jobs_by_key(shard: Shard, tenant_id: int, keys: Sequence[tuple[int, int]]) -> list[JobRow]:
