@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from bench.chart import write_chart
 from bench.instead import run_instead
 from bench.load import Load, Origins
 from bench.rounds import Progress, count
-from bench.world import Cpu, World, world
+from bench.world import World, world
 from engine.clock import SystemClock
 from engine.errors import OperatorError
 from engine.local.nginx import Sink
@@ -54,12 +55,13 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with world(progress) as here, _dead_endpoint() as dead_port:
         sink = _start_sink(here, args)
         here.start_engine({"SSL_CERT_FILE": str(sink.certificate)} if args.tls else None)
-        load, figures = asyncio.run(_peak(here, sink, dead_port, args))
+        made = asyncio.run(_store(here, sink, dead_port, args))
+        costs = _watch(here, made)
         here.stop_engine()
         calls = list(sink.calls())
-        found = _figures(calls, load) | figures
+        found = _figures(calls, made) | ({} if args.idle else costs)
         if args.chart:
-            _draw(args.chart, calls, load)
+            _draw(args.chart, calls, made)
         if not (args.alone or args.idle or args.model or args.tls):
             found |= _instead(here, sink, args.runs)
     return found
@@ -70,8 +72,8 @@ def _start_sink(here: World, args: argparse.Namespace) -> Sink:
     return here.start_sink(tls=args.tls, tls_addresses=addresses)
 
 
-async def _peak(here: World, sink: Sink, dead_port: int, args: argparse.Namespace) -> tuple[Load, dict[str, float]]:
-    """The load, and what each kind of process used for a run of it."""
+async def _store(here: World, sink: Sink, dead_port: int, args: argparse.Namespace) -> Load:
+    """Jobs for a second that comes late enough to be planned for."""
     clock = SystemClock()
     async with here.opened():
         tenants = await here.create_tenants(load.MORNING_TENANTS if args.model else 1)
@@ -80,14 +82,18 @@ async def _peak(here: World, sink: Sink, dead_port: int, args: argparse.Namespac
     left_ms = made.at_ms - clock.now_ms()
     if left_ms < args.ahead * 500:
         raise OperatorError(f"storing the jobs took too long: only {left_ms / 1000:.1f} s are left; give more --ahead")
-    here.progress(f"due in {left_ms / 1000:.1f} s")
-    before = here.cpu()
-    await asyncio.sleep(max(0, made.at_ms - clock.now_ms()) / 1000)
-    runs = len(made.expected)
-    await here.until_called(runs, made.last_ms + LATE_MS_MAX + runs // CALLS_PER_MS_MIN)
-    await here.until_settled()
-    await asyncio.sleep(DOUBLES_S)
-    return made, {} if args.idle else _costs(before, here.cpu(), runs)
+    return made
+
+
+def _watch(here: World, made: Load) -> dict[str, float]:
+    """Wait until all of it has been called and settled; what each kind of process used for a run."""
+    clock, before, runs = SystemClock(), here.cpu(), len(made.expected)
+    here.progress(f"due in {(made.at_ms - clock.now_ms()) / 1000:.1f} s")
+    time.sleep(max(0, made.at_ms - clock.now_ms()) / 1000)
+    here.until_called(runs, made.last_ms + LATE_MS_MAX + runs // CALLS_PER_MS_MIN)
+    here.until_settled()
+    time.sleep(DOUBLES_S)
+    return {name: round(us, 1) for name, us in here.cpu().us_per_run(before, runs).items()}
 
 
 def _load(args: argparse.Namespace, tenants: list[int], origins: Origins, now_ms: int) -> Load:
@@ -100,10 +106,6 @@ def _load(args: argparse.Namespace, tenants: list[int], origins: Origins, now_ms
     if args.idle:
         return load.every_second(tenants[0], origins, at_ms, args.idle)
     return load.burst(tenants[0], origins, at_ms, args.runs, args.critical, args.origins)
-
-
-def _costs(before: Cpu, after: Cpu, runs: int) -> dict[str, float]:
-    return {name: round(us, 1) for name, us in after.us_per_run(before, runs).items()}
 
 
 def _figures(calls: Iterable[Call], load: Load) -> dict[str, Any]:

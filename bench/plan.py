@@ -27,6 +27,7 @@ from engine.events import Events
 from engine.model import Priority, RunState, Trigger
 from engine.outbound.target import Guard
 from engine.service import Service
+from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.plan import Plan
@@ -157,7 +158,7 @@ async def _plan_when_told(settings: Settings, pipe: Pipe) -> None:
         lease = Lease(beat_shard, await placed_partitions(shard, events), settings, clock, events, lambda: None)
         await _own_fair_share(lease, settings, clock)
         Service("heartbeat", lease.run_once, settings.heartbeat_ms, clock, events).start()
-        plans.append(Plan(shard, lease, held, held.add, versions, settings, clock, events))
+        plans.append(Plan(shard, lease, Forecast(shard, lease), held, held.add, versions, settings, clock, events))
     pipe.send(None)
     while True:
         await asyncio.to_thread(pipe.recv)

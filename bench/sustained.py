@@ -46,7 +46,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with world(progress, log_level="debug") as here:
         sink = here.start_sink()
         here.start_engine()
-        made, spent = asyncio.run(_backlog(here, sink, args.runs))
+        made, begun_ms, before = asyncio.run(_store(here, sink, args.runs))
+        here.until_called(args.runs, begun_ms + WAIT_MS_MIN + args.runs // CALLS_PER_MS_MIN)
+        here.until_settled()
+        spent = Spent(begun_ms, _last_settled_ms(here), before, here.cpu())
         here.stop_engine()
         figures = _figures(sink, made, spent)
         if not args.alone:
@@ -54,17 +57,15 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return figures
 
 
-async def _backlog(here: World, sink: Sink, runs: int) -> tuple[Load, Spent]:
+async def _store(here: World, sink: Sink, runs: int) -> tuple[Load, int, Cpu]:
+    """A backlog, when it was there, and what had been used by then."""
     clock = SystemClock()
     async with here.opened():
         tenants = await here.create_tenants(1)
         origins = load.origins_of(sink, 0, tls=False)
         made = load.burst(tenants[0], origins, clock.now_ms() // 1000 * 1000, runs, 0, 1)
         begun_ms = await here.create_jobs_at_once(made.jobs)
-        before = here.cpu()
-    await here.until_called(runs, begun_ms + WAIT_MS_MIN + runs // CALLS_PER_MS_MIN)
-    await here.until_settled()
-    return made, Spent(begun_ms, _last_settled_ms(here), before, here.cpu())
+        return made, begun_ms, here.cpu()
 
 
 def _last_settled_ms(here: World) -> int:

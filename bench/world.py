@@ -201,14 +201,14 @@ class World:
         except OSError:
             return []
 
-    async def until_settled(self) -> None:
+    def until_settled(self) -> None:
         """Return once the executors hold nothing any more, or after SETTLED_S_MAX: what fails is tried for minutes."""
         clock = SystemClock()
         deadline_ms = clock.now_ms() + SETTLED_S_MAX * 1000
         while any(process.get("held") for process in self.health()) and clock.now_ms() < deadline_ms:
-            await asyncio.sleep(POLL_S)
+            time.sleep(POLL_S)
 
-    async def until_called(self, calls: int, deadline_ms: int) -> None:
+    def until_called(self, calls: int, deadline_ms: int) -> None:
         """Return once the receiver has had so many requests, or at the deadline."""
         assert self.sink  # noqa: S101 - started before anything is called
         clock, said = SystemClock(), 0
@@ -216,7 +216,7 @@ class World:
             if received - said > calls // PROGRESS_STEPS:
                 self.progress(f"{received:,} of {calls:,} called")
                 said = received
-            await asyncio.sleep(POLL_S)
+            time.sleep(POLL_S)
 
     def _shared_out(self) -> bool:
         """Whether every executor owns as much as the others."""

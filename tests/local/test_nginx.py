@@ -1,6 +1,7 @@
 """The measuring receiver: it logs what arrived, when, and says so when asked."""
 
 import socket
+import ssl
 
 import pytest
 
@@ -48,3 +49,38 @@ def test_without_the_tools_the_error_says_how_to_get_them(monkeypatch):
     monkeypatch.setattr(nginx.apt, "fetch", unreachable)
     with pytest.raises(OperatorError, match=r"apt-get install nginx wrk.*out of reach"):
         nginx.tool("usr/bin/wrk")
+
+
+def test_requests_are_counted_without_counting_the_question(tmp_path):
+    with Sink(tmp_path) as sink:
+        assert sink.received() == 0
+        post(sink.port, "/a", {"Idempotency-Key": "run_1", "X-Attempt": 1, "X-Scheduled-At": "2026-01-01T09:00:00Z"})
+        assert [sink.received(), sink.received()] == [1, 1]
+
+
+def test_slow_and_flaky_endpoints(tmp_path):
+    headers = {"Idempotency-Key": "run_1", "X-Attempt": 1, "X-Scheduled-At": "2026-01-01T09:00:00Z"}
+    with Sink(tmp_path) as sink, socket.create_connection(("127.0.0.1", sink.port), 5) as slow:
+        assert post(sink.port, "/flaky/job", headers).startswith(b"HTTP/1.1 503")
+        assert post(sink.port, "/flaky/job", headers | {"X-Attempt": 2}).startswith(b"HTTP/1.1 200")
+        asked_ms = wall_ms()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        slow.sendall(f"GET /slow/job HTTP/1.1\r\nHost: x\r\n{lines}Connection: close\r\n\r\n".encode())
+        while slow.recv(4096):
+            pass
+        assert wall_ms() - asked_ms > 1_000
+        arrival_ms = [call.arrival_ms for call in sink.calls()][-1]
+        assert arrival_ms - asked_ms < 500  # a call arrives when it begins, however long it takes
+
+
+def test_addresses_over_tls_are_named_by_their_certificates(tmp_path):
+    addresses = [f"127.1.{number // 250}.{number % 250 + 1}" for number in range(120)]
+    with Sink(tmp_path, tls=True, address="0.0.0.0", tls_addresses=addresses) as sink:
+        context = ssl.create_default_context(cafile=str(sink.certificate))
+        for address in ("127.0.0.1", addresses[0], addresses[-1]):
+            with (
+                socket.create_connection((address, sink.tls_port), 5) as connection,
+                context.wrap_socket(connection, server_hostname=address) as tls,
+            ):
+                tls.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert tls.recv(4096).startswith(b"HTTP/1.1 200")
