@@ -147,10 +147,19 @@ def next_n(Expression cron not None, Zone zone not None, int64_t after, int coun
     return found
 
 
-def last_time(Expression cron not None, Zone zone not None, int64_t after, int64_t until):
-    """The last time in (after, until]; NEVER if there is none."""
-    cdef int64_t found = _last(cron, zone, _within(until))
-    return found if found > _within(after) else NO_TIME
+def last_n(Expression cron not None, Zone zone not None, int64_t after, int64_t until, int count):
+    """The last `count` times in (after, until], earliest first; fewer if there are not so many."""
+    cdef list found = []
+    cdef int64_t at = _within(until)
+    after = _within(after)
+    for _ in range(count):
+        at = _last(cron, zone, at)
+        if at <= after:
+            break
+        found.append(at)
+        at -= 1
+    found.reverse()
+    return found
 
 
 def count_times(Expression cron not None, Zone zone not None, int64_t after, int64_t until):

@@ -131,18 +131,16 @@ def next_n_times(schedule: RunAt | Cron, after_ms: int, count: int) -> list[int]
 
 def latest_time(schedule: RunAt | Cron, after_ms: int, until_ms: int) -> int | None:
     """The last time in (after, until]; None if there is none. Jumps back from `until`, however long ago that is."""
-    if isinstance(schedule, RunAt):
-        return schedule.run_at_ms if after_ms < schedule.run_at_ms <= until_ms else None
-    return _ms_within(schedule, native.last_time(*compiled(schedule), *_window_s(schedule, after_ms, until_ms)))
+    found = latest_times(schedule, after_ms, until_ms, 1)
+    return found[0] if found else None
 
 
 def latest_times(schedule: RunAt | Cron, after_ms: int, until_ms: int, count: int) -> list[int]:
-    """The last `count` times in (after, until], earliest first."""
-    times: list[int] = []
-    while len(times) < count and (time_ms := latest_time(schedule, after_ms, until_ms)) is not None:
-        times.append(time_ms)
-        until_ms = time_ms - 1
-    return times[::-1]
+    """The last `count` times in (after, until], earliest first; fewer if there are not so many."""
+    if isinstance(schedule, RunAt):
+        return [schedule.run_at_ms] if count and after_ms < schedule.run_at_ms <= until_ms else []
+    times_s = native.last_n(*compiled(schedule), *_window_s(schedule, after_ms, until_ms), count)
+    return [time_s * 1000 for time_s in times_s]
 
 
 def count_times(schedule: RunAt | Cron, after_ms: int, until_ms: int) -> int:
