@@ -14,7 +14,7 @@ from engine.rules.schedule import next_time
 from engine.rules.timestamps import format_time
 from engine.store.changes import Changed, delete_job, edit_job, wait_obeyed
 from engine.store.connection import Duplicate
-from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
+from engine.store.jobs import JobRow, NewJob
 from engine.store.placement import Place
 
 # A PUT that meets another one of the same name looks again at most this often.
@@ -63,7 +63,7 @@ async def delete_job_by_name(call: Call) -> Answer:
 
 async def find_job(call: Call, place: Place, name: str) -> JobRow | None:
     """The tenant's living job of this name."""
-    return (await find_jobs(place.shard, [(call.tenant_id, name)])).get((call.tenant_id, name))
+    return await call.service.find_job(place.shard, call.tenant_id, name)
 
 
 def read_written(call: Call, document: Any, stored: JobRow | None) -> WrittenJob:
@@ -105,7 +105,7 @@ async def _create(call: Call, place: Place, name: str, written: WrittenJob) -> A
     """201, or None if another has created it meanwhile."""
     new = NewJob(call.tenant_id, name, place.partition_id, written.definition, bool(written.paused))
     try:
-        job = (await create_jobs(place.shard, [new]))[0]
+        job = await call.service.create_job(place.shard, new)
     except Duplicate:
         return None
     return job_answer(call, job, 201, effective_from=_time_or_none(job.next_run_at_ms))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from api.gather import Gather
 from engine.clock import Clock
 from engine.config import Settings
 from engine.events import Events
 from engine.outbound.target import guard_of
 from engine.service import Service as Loop
 from engine.store.changes import Windows
+from engine.store.connection import Duplicate
+from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.placement import Placement
 from engine.store.shard import Shard
 from engine.store.tenants import REREAD_MS, Tenants
@@ -31,6 +34,8 @@ class Service:
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
+        self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
+        self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
         self._loop = Loop("api.reread", self._reread, REREAD_MS, clock, events)
 
     async def start(self) -> None:
@@ -42,6 +47,14 @@ class Service:
         await self._loop.stop()
         await self.placement.close()
 
+    async def find_job(self, shard: Shard, tenant_id: int, name: str) -> JobRow | None:
+        """The tenant's living job of this name."""
+        return await self._reads[shard].ask((tenant_id, name))
+
+    async def create_job(self, shard: Shard, job: NewJob) -> JobRow:
+        """Create a job; Duplicate if its name is taken."""
+        return await self._creates[shard].ask(job)
+
     def fingerprint(self, tenant_id: int) -> Callable[[str], str]:
         """What is answered in place of a secret value: the same for the same value of one tenant."""
         return partial(_fingerprint, self.placement.derived_key("fingerprint"), tenant_id)
@@ -51,6 +64,21 @@ class Service:
             await self.placement.read()
         await self.tenants.reread()
         return False
+
+
+async def _find(shard: Shard, names: Sequence[tuple[int, str]]) -> Sequence[JobRow | None]:
+    found = await find_jobs(shard, set(names))
+    return [found.get(name) for name in names]
+
+
+async def _create(shard: Shard, jobs: Sequence[NewJob]) -> Sequence[JobRow | Exception]:
+    """All in one transaction; if one name is taken, each in its own, so that it fails for itself alone."""
+    try:
+        return await create_jobs(shard, jobs)
+    except Duplicate as error:
+        if len(jobs) == 1:
+            return [error]
+        return [(await _create(shard, [job]))[0] for job in jobs]
 
 
 def _fingerprint(key: bytes, tenant_id: int, value: str) -> str:

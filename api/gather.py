@@ -1,0 +1,66 @@
+"""Many calls at the same moment become one statement: what waits while a batch is under way is the next batch.
+
+Nobody waits for others to come: a call that is alone goes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+# Enough to halve the cost of a row; few enough that a batch of large definitions stays far below a packet.
+BATCH_MAX = 64
+# One batch may wait for its COMMIT while the next is being built.
+AT_ONCE_MAX = 2
+
+
+class Gather(Generic[A, R]):
+    """Calls ``act`` with what has been asked meanwhile; its results belong to the questions in their order.
+
+    A result that is an error is raised where it was asked for; an error of the whole batch is everybody's in it.
+    A caller that is cancelled does not end the batch.
+    """
+
+    def __init__(self, act: Callable[[Sequence[A]], Awaitable[Sequence[R | Exception]]]) -> None:
+        self._act = act
+        self._waiting: deque[tuple[A, asyncio.Future[R]]] = deque()
+        self._runners: set[asyncio.Task[None]] = set()
+        self._running = 0
+
+    async def ask(self, question: A) -> R:
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        if self._running < AT_ONCE_MAX:
+            self._running += 1
+            runner = asyncio.create_task(self._run())
+            self._runners.add(runner)  # the loop keeps no reference of its own
+            runner.add_done_callback(self._runners.discard)
+        return await future
+
+    async def _run(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+            questions, futures = zip(*batch, strict=True)
+            try:
+                results: Sequence[R | Exception] = await self._act(questions)
+            except Exception as error:
+                results = [error] * len(futures)
+            for future, result in zip(futures, results, strict=True):
+                _settle(future, result)
+        # Not by the task's end, which comes a moment later: who asks in between would find nobody to run.
+        self._running -= 1
+
+
+def _settle(future: asyncio.Future[R], result: R | Exception) -> None:
+    """Unless its caller has gone."""
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
