@@ -1,4 +1,4 @@
-"""Gathering: what is asked at the same moment is one batch, every question gets its own answer, and nobody is forgotten."""
+"""Gathering: questions of one moment are one batch, each gets its own answer, and nobody is forgotten."""
 
 from __future__ import annotations
 
