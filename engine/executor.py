@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from engine.clock import SystemClock
 from engine.config import Settings
-from engine.errors import StoreUnavailable
+from engine.errors import Conflict, StoreUnavailable
 from engine.events import Events
 from engine.health import Board
 from engine.outbound.client import HttpClient, Limits
@@ -158,6 +158,8 @@ class Executor:
                 self._settles[run.shard_index].given_back(run)
         await self._held.empty()
         await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "health")
+        for settle in self._settles:
+            await self._best_effort(settle.finish())
         for lease in self._leases:
             await self._best_effort(lease.release())
         self._fire.stop()
@@ -172,5 +174,5 @@ class Executor:
     async def _best_effort(self, step: Awaitable[None]) -> None:
         try:
             await step
-        except StoreUnavailable as error:
-            self._events.emit("lease.not_released", error=str(error))
+        except (StoreUnavailable, Conflict) as error:
+            self._events.emit("drain.incomplete", error=str(error))

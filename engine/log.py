@@ -23,6 +23,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "job.invalid": (WARNING, "a job cannot be evaluated and was set aside"),
     "lease.partitions": (INFO, "partitions owned"),
     "lease.lost": (WARNING, "lease lost; beginning again under a new worker id"),
+    "drain.incomplete": (INFO, "a shard is away while draining; what is held there is reaped"),
     "lease.not_released": (INFO, "lease not released; it ends by itself"),
     "worker.condemned": (INFO, "a silent worker was declared dead"),
     "worker.reaped": (INFO, "a dead worker holds nothing any more"),

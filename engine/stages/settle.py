@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engine.clock import Clock
-from engine.errors import StoreUnavailable
+from engine.errors import Conflict, StoreUnavailable
 from engine.events import Events
 from engine.model import Definition, NoticeKind, OutcomeKind, Reason, RunKey, RunState
 from engine.outbound.exchange import Outcome
@@ -104,6 +104,7 @@ class Settle:
         self._draw = draw
         self._waiting: deque[Settlement] = deque()
         self._waiting_since_ms = 0
+        self._rows_max = BATCH_ROWS_MAX
         self.wake: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -161,21 +162,44 @@ class Settle:
             self._wake_later()
             return False
         self._waiting_since_ms = now_ms
-        batch = [self._waiting.popleft() for _ in range(min(BATCH_ROWS_MAX, len(self._waiting)))]
-        batch.sort(key=lambda settlement: settlement.run.key)
-        try:
-            await self._shard.retrying(lambda: self._write(batch, now_ms))
-        except StoreUnavailable:
-            # Also after an unknown commit: what stands already is no longer running, so writing it again finds nothing.
-            self._waiting.extendleft(reversed(batch))
-            raise
-        for settlement in batch:
-            self._held.remove(settlement.run)
+        await self._write_next(now_ms)
         if len(self._waiting) >= BATCH_ROWS_MAX:
             return True
         if self._waiting:
             self._wake_later()
         return False
+
+    async def finish(self) -> None:
+        """Write everything that waits, at the end of a drain."""
+        while self._waiting:
+            await self._write_next(self._clock.now_ms())
+
+    async def _write_next(self, now_ms: int) -> None:
+        """One batch. Whatever goes wrong, no outcome is dropped: its run would stay claimed by us and be nobody's.
+
+        Also after an unknown commit: what stands already is no longer running, so writing it again finds nothing.
+        """
+        batch = [self._waiting.popleft() for _ in range(min(self._rows_max, len(self._waiting)))]
+        batch.sort(key=lambda settlement: settlement.run.key)
+        try:
+            await self._shard.retrying(lambda: self._write(batch, now_ms))
+        except (StoreUnavailable, Conflict, asyncio.CancelledError):
+            self._waiting.extendleft(reversed(batch))
+            raise
+        except Exception:
+            self._part(batch)
+            raise
+        self._rows_max = min(2 * self._rows_max, BATCH_ROWS_MAX)
+        for settlement in batch:
+            self._held.remove(settlement.run)
+
+    def _part(self, batch: Sequence[Settlement]) -> None:
+        """One that cannot be written, by a mistake of ours, is parted from the others by halves, and goes to the end."""
+        self._rows_max = max(1, len(batch) // 2)
+        if len(batch) == 1:
+            self._waiting.extend(batch)
+        else:
+            self._waiting.extendleft(reversed(batch))
 
     async def _write(self, batch: Sequence[Settlement], now_ms: int) -> None:
         for worker_id in sorted({settlement.run.worker_id for settlement in batch}):

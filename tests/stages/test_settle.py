@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+from asyncmy.errors import MySQLError
+
 from engine.config import Dsn
+from engine.errors import CommitUnknown, Conflict, StoreUnavailable
 from engine.model import OutcomeKind, Reason, RetryPolicy, RunAt, RunState
+from engine.outbound.exchange import Outcome
 from engine.stages.held import HeldRun
 from tests.support.world import Worker, World, run_world
 
@@ -113,5 +121,61 @@ def test_p3_three_rolling_restarts_before_the_second_cost_no_try(shard_dsn: Dsn)
             assert (run.attempt, run.tries) == (attempt, 0)
         await worker.end(run)
         assert await world.rows("SELECT state, attempt, tries FROM runs") == [(RunState.SUCCEEDED, 4, 1)]
+
+    run_world(shard_dsn, body)
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict("lost"), StoreUnavailable("away"), CommitUnknown("cut"), ValueError("ours")]
+)
+def test_p2_an_outcome_that_could_not_be_written_is_written_later_whatever_went_wrong(
+    shard_dsn: Dsn, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(world: World) -> None:
+        worker, run = await one_claimed(world)
+        with monkeypatch.context() as broken, pytest.raises(type(error)):
+            broken.setattr(worker.settle, "_write", raising(error))
+            await worker.end(run)
+        assert len(worker.settle) == 1
+        await worker.settle.run_once(world.now_ms)
+        assert await world.states() == [(run.key.scheduled_at_ms, RunState.SUCCEEDED)]
+        assert len(worker.held) == 0
+
+    run_world(shard_dsn, body)
+
+
+def raising(error: Exception) -> Callable[..., Awaitable[None]]:
+    async def write(*_: object) -> None:
+        raise error
+
+    return write
+
+
+def test_p2_one_outcome_that_can_never_be_written_holds_up_no_other(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        for number in range(8):
+            await world.job(f"job-{number}", RunAt(world.second(1)))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        runs = worker.runs()
+        for run in runs:
+            status = 1 << 40 if run is runs[3] else 200  # more than the column holds
+            outcome = Outcome(OutcomeKind.ANSWERED, status, None, b"", world.now_ms, world.now_ms, True, "", "")
+            worker.settle.settled(run, outcome)
+        for _ in range(24):
+            with contextlib.suppress(MySQLError):
+                await worker.settle.run_once(world.now_ms)
+        assert await world.rows(f"SELECT COUNT(*) FROM runs WHERE state = {RunState.SUCCEEDED:d}") == [(7,)]
+        assert [settlement.run for settlement in worker.settle._waiting] == [runs[3]]
+
+    run_world(shard_dsn, body)
+
+
+def test_a_drain_writes_everything_that_waits(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker, run = await one_claimed(world)
+        worker.settle.given_back(run)
+        await worker.settle.finish()
+        assert await world.states() == [(run.key.scheduled_at_ms, RunState.WAITING)]
 
     run_world(shard_dsn, body)
