@@ -105,7 +105,10 @@ class Executor:
         sleepers = Sleepers(plan_service.wake, claim_service.wake, signals_service.wake)
         poll = Poll(shard, lease, forecast, partitions, settings, sleepers)
         self._serve(f"poll-{number}", poll.run_once, POLL_INTERVAL_MS)
-        settle.wake = self._serve(f"settle-{number}", settle.run_once, WOKEN_INTERVAL_MS).wake
+        settle_service = self._serve(f"settle-{number}", settle.run_once, WOKEN_INTERVAL_MS)
+        settle.wake = settle_service.wake
+        stages = (plan_service, claim_service, settle_service)
+        lease.works_since = lambda boot_ms: all(stage.last_loop_boot_ms >= boot_ms for stage in stages)
 
     def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> Service:
         service = Service(name, run_once, interval_ms, self._clock, self._events)

@@ -27,6 +27,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "lease.not_released": (INFO, "lease not released; it ends by itself"),
     "worker.condemned": (INFO, "a silent worker was declared dead"),
     "worker.reaped": (INFO, "a dead worker holds nothing any more"),
+    "worker.stalled": (ERROR, "a stage has failed for too long; its partitions are left to other workers"),
     "worker.gone": (INFO, "a worker's process is gone; its lease was released"),
     "clock.off": (WARNING, "this host's clock differs from the shard's"),
     "commit.resolved": (INFO, "a commit of unknown outcome was looked up"),

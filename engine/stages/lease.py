@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 
 from engine.clock import OFFSET_MS_MAX, Clock
 from engine.config import Settings
@@ -16,11 +17,29 @@ from engine.events import Events
 from engine.model import mint_worker_id
 from engine.process import host_identity, process_start
 from engine.rules.placement import fair_share, surplus
-from engine.store.connection import Connection, Row
+from engine.store.connection import CALL_TIMEOUT_MS, Connection, Duplicate, Row
 from engine.store.shard import Shard
+from engine.store.statements import Value
 
-# A worker stops trusting its lease this long before it ends.
-TRUST_MARGIN_MS = 1_000
+# A worker stops trusting its lease when this part of it is left: a second of the default.
+TRUST_MARGIN_PART = 10
+
+# A heartbeat not answered for this part of the lease is tried again on another connection, while it still helps.
+TIMEOUT_PART = 3
+
+# A stage that has had no good round for a lease and this long, while heartbeats went through, does not work. It may be
+# asleep for half of it.
+STALLED_MS = 10_000
+# A worker with such a stage leaves its partitions to others for so long, if there are others.
+STAND_ASIDE_MS = 60_000
+
+
+class Standing(IntEnum):
+    """What a worker says of itself beside its heartbeat. Who stands aside takes partitions only if nobody else can."""
+
+    ABLE = 0
+    DRAINING = 1
+    ASIDE = 2
 
 
 class Lease:
@@ -48,6 +67,10 @@ class Lease:
         self._trusted_until_boot_ms = 0
         self._registered = False
         self._draining = False
+        self._beating_since_boot_ms = 0
+        self._beaten_boot_ms = 0
+        self._aside_until_boot_ms = 0
+        self.works_since: Callable[[int], bool] = lambda boot_ms: True
 
     def trusted(self) -> bool:
         """Whether this worker may still believe that nobody has taken its place here."""
@@ -60,11 +83,26 @@ class Lease:
     async def run_once(self, now_ms: int) -> bool:
         """One heartbeat: renew, count the live workers, take or give partitions."""
         asked_boot_ms = self._clock.boot_ms()
+        standing = self._standing(asked_boot_ms)
         async with self._shard.connection() as connection:
-            await self._renew(connection, now_ms)
-            self._trusted_until_boot_ms = asked_boot_ms + self._settings.lease_ms - TRUST_MARGIN_MS
-            await self._balance(connection)
+            await self._renew(connection, now_ms, standing)
+            margin_ms = self._settings.lease_ms // TRUST_MARGIN_PART
+            self._trusted_until_boot_ms = asked_boot_ms + self._settings.lease_ms - margin_ms
+            self._beaten_boot_ms = asked_boot_ms
+            await self._balance(connection, standing)
         return False
+
+    def _standing(self, boot_ms: int) -> Standing:
+        """A worker whose heart beats while a stage of it fails must not keep partitions from those that work."""
+        if self._draining:
+            return Standing.DRAINING
+        if boot_ms - self._beaten_boot_ms > self._settings.lease_ms:
+            self._beating_since_boot_ms = boot_ms
+        since_boot_ms = boot_ms - self._settings.lease_ms - STALLED_MS
+        if self._beating_since_boot_ms <= since_boot_ms and not self.works_since(since_boot_ms):
+            self._aside_until_boot_ms = boot_ms + STAND_ASIDE_MS
+            self._events.emit("worker.stalled", shard=self._shard.index)
+        return Standing.ASIDE if boot_ms < self._aside_until_boot_ms else Standing.ABLE
 
     async def drain(self) -> None:
         """Give every partition away at once; the heartbeat goes on until what is held has ended."""
@@ -80,26 +118,32 @@ class Lease:
         except StoreUnavailable as error:
             self._events.emit("lease.not_released", shard=self._shard.index, error=str(error))
 
-    async def _renew(self, connection: Connection, now_ms: int) -> None:
+    async def _renew(self, connection: Connection, now_ms: int, standing: Standing) -> None:
+        """Asked first also when not registered: the answer to a registration may have been lost on its way."""
+        timeout_ms = min(CALL_TIMEOUT_MS, self._settings.lease_ms // TIMEOUT_PART)
+        values = {"worker_id": self.worker_id, "lease_ms": self._settings.lease_ms, "draining": standing}
+        if (await connection.execute("heartbeat", values, timeout_ms)).found:
+            self._registered = True
+            return
         if self._registered:
-            answer = await connection.execute(
-                "heartbeat",
-                {"worker_id": self.worker_id, "lease_ms": self._settings.lease_ms, "draining": int(self._draining)},
-            )
-            if answer.found:
-                return
             self._lose()
-        await connection.execute(
-            "register_worker",
-            {
-                "worker_id": self.worker_id,
-                "lease_ms": self._settings.lease_ms,
-                "host": host_identity(),
-                "pid": os.getpid(),
-                "pid_started": process_start(os.getpid()) or 0,
-                "now_ms": now_ms,
-            },
-        )
+        try:
+            await self._register(connection, now_ms, timeout_ms)
+        except Duplicate:
+            # It was registered without having been told, and has been condemned since.
+            self._lose()
+            await self._register(connection, now_ms, timeout_ms)
+
+    async def _register(self, connection: Connection, now_ms: int, timeout_ms: int) -> None:
+        started: dict[str, Value] = {
+            "worker_id": self.worker_id,
+            "lease_ms": self._settings.lease_ms,
+            "host": host_identity(),
+            "pid": os.getpid(),
+            "pid_started": process_start(os.getpid()) or 0,
+            "now_ms": now_ms,
+        }
+        await connection.execute("register_worker", started, timeout_ms)
         self._registered = True
 
     def _lose(self) -> None:
@@ -107,15 +151,16 @@ class Lease:
         self._events.emit("lease.lost", shard=self._shard.index, partitions=len(self.partitions))
         self.partitions = []
         self.worker_id = mint_worker_id()
+        self._registered = False
         self._on_lost()
 
-    async def _balance(self, connection: Connection) -> None:
+    async def _balance(self, connection: Connection, standing: Standing) -> None:
         live = (await connection.execute("live_workers")).rows
         self._measure_clock(live)
-        able = sorted(worker_id for worker_id, draining, _ in live if not draining)
+        able = _standing_so(live, Standing.ABLE) or _standing_so(live, Standing.ASIDE)
         self.live_workers = max(1, len(able))
         mine = [row[0] for row in (await connection.execute("my_leases", {"worker_id": self.worker_id})).rows]
-        if self._draining or self.worker_id not in able:
+        if standing is Standing.DRAINING or self.worker_id not in able:
             await self._give(connection, mine)
             return
         share = fair_share(len(self._all_partitions), len(able), able.index(self.worker_id))
@@ -150,3 +195,8 @@ class Lease:
         if free:
             await connection.execute("take_leases", {"partitions": free, "worker_id": self.worker_id})
         return [row[0] for row in (await connection.execute("my_leases", {"worker_id": self.worker_id})).rows]
+
+
+def _standing_so(live: Sequence[Row], standing: Standing) -> list[int]:
+    """Ids of the live workers that say this of themselves, in order."""
+    return sorted(worker_id for worker_id, stands, _ in live if stands == standing)

@@ -194,7 +194,7 @@ class Settle:
             self._held.remove(settlement.run)
 
     def _part(self, batch: Sequence[Settlement]) -> None:
-        """One that cannot be written, by a mistake of ours, is parted from the others by halves, and goes to the end."""
+        """One that cannot be written, by a mistake of ours, is parted from the others by halves and goes to the end."""
         self._rows_max = max(1, len(batch) // 2)
         if len(batch) == 1:
             self._waiting.extend(batch)

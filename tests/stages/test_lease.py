@@ -1,0 +1,82 @@
+"""Leases on a real shard: renewed in time or lost, shared out, and never kept by a worker that does not work."""
+
+from __future__ import annotations
+
+from engine.config import Dsn
+from engine.stages.lease import STALLED_MS, STAND_ASIDE_MS, TRUST_MARGIN_PART
+from tests.support.world import PARTITIONS, SETTINGS, Worker, World, run_world
+
+
+async def beat(world: World, *workers: Worker) -> None:
+    """A heartbeat of each, twice: what one gives, another takes."""
+    for worker in workers * 2:
+        await worker.lease.run_once(world.now_ms)
+
+
+def test_a_worker_trusts_its_lease_for_nine_tenths_of_it_counted_from_when_it_asked(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await world.worker().join()
+        world.clock.advance(SETTINGS.lease_ms - SETTINGS.lease_ms // TRUST_MARGIN_PART - 1)
+        assert worker.lease.trusted()
+        world.clock.advance(1)
+        assert not worker.lease.trusted()
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_a_registration_whose_answer_was_lost_is_found_by_the_next_heartbeat(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await world.worker().join()
+        worker.lease._registered = False  # as after a connection that broke before the answer
+        await beat(world, worker)
+        assert await world.rows("SELECT worker_id FROM workers") == [(worker.lease.worker_id,)]
+        assert worker.lost == 0
+        await world.rows("UPDATE workers SET lease_until = 0")
+        worker.lease._registered = False
+        await beat(world, worker)
+        assert await world.rows("SELECT worker_id FROM workers WHERE lease_until > 0") == [(worker.lease.worker_id,)]
+        assert worker.lost == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_a_worker_whose_stage_fails_leaves_its_partitions_to_those_that_work(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        broken, sound = await world.worker().join(), await world.worker().join()
+        broken.lease.works_since = lambda boot_ms: boot_ms < 1_000_000
+        await beat(world, broken, sound)
+        assert len(broken.lease.partitions) == PARTITIONS // 2
+        for _ in range(2 + STALLED_MS // SETTINGS.lease_ms):
+            world.clock.advance(SETTINGS.lease_ms)
+            await beat(world, broken, sound)
+        assert (len(broken.lease.partitions), len(sound.lease.partitions)) == (0, PARTITIONS)
+        broken.lease.works_since = lambda boot_ms: True
+        world.clock.advance(STAND_ASIDE_MS)
+        await beat(world, broken, sound)
+        assert len(broken.lease.partitions) == PARTITIONS // 2
+
+    run_world(shard_dsn, body)
+
+
+def test_a_worker_whose_stage_fails_keeps_its_partitions_where_nobody_else_could_have_them(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        alone = await world.worker().join()
+        alone.lease.works_since = lambda boot_ms: False
+        for _ in range(4):
+            world.clock.advance(SETTINGS.lease_ms)
+            await beat(world, alone)
+        assert len(alone.lease.partitions) == PARTITIONS
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_after_an_outage_no_worker_stands_aside_for_what_the_outage_did(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker, other = await world.worker().join(), await world.worker().join()
+        await beat(world, worker, other)
+        worker.lease.works_since = lambda boot_ms: False  # no stage had a good round while the shard was away
+        world.clock.advance(10 * SETTINGS.lease_ms)
+        await beat(world, worker, other)
+        assert len(worker.lease.partitions) == PARTITIONS // 2
+
+    run_world(shard_dsn, body)
