@@ -152,3 +152,17 @@ def test_a_large_second_is_planned_early_one_batch_a_round(
         assert len(worker.runs()) == 41
 
     run_world(shard_dsn, body)
+
+
+def test_p4_a_host_whose_clock_is_off_plans_but_claims_nothing_ahead(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        world.clock.host_offset_ms = 90_000
+        at_ms = world.second(10)
+        await world.job("once", RunAt(at_ms))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        assert await world.states() == [(at_ms, RunState.WAITING)]
+        assert worker.runs() == []
+        assert "clock.off" in world.names_told()
+
+    run_world(shard_dsn, body)

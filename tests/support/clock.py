@@ -9,6 +9,7 @@ class SettableClock:
     def __init__(self, now_ms: int) -> None:
         self.wall_ms = now_ms
         self.since_boot_ms = 1_000_000
+        self.host_offset_ms = 0
 
     def now_ms(self) -> int:
         return self.wall_ms
@@ -17,8 +18,8 @@ class SettableClock:
         return self.since_boot_ms
 
     def follow(self, shard_now_ms: int) -> int:
-        """It is moved by hand alone."""
-        return shard_now_ms - self.wall_ms
+        """It is moved by hand alone, and so is how wrong its host's wall clock is."""
+        return self.host_offset_ms
 
     def advance(self, ms: int) -> None:
         self.wall_ms += ms

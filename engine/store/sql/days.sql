@@ -32,10 +32,11 @@ SELECT partition_id FROM deferred WHERE partition_id IN (:partitions) AND schedu
 SELECT partition_id FROM marks WHERE partition_id IN (:partitions) AND mark_at < :until_at LIMIT 1
 
 -- name: long_holders
--- Transactions that hold the table for longer than age_s seconds: a DROP would wait for them, and others for it.
+-- Transactions that hold the table for longer than age_s seconds: a DROP would wait for them, and others for it. Their
+-- age is told in picoseconds; the time at which they began would be told in the server's time zone.
 SELECT DISTINCT t.PROCESSLIST_ID
 FROM performance_schema.metadata_locks AS m
 JOIN performance_schema.threads AS t ON t.THREAD_ID = m.OWNER_THREAD_ID
-JOIN information_schema.INNODB_TRX AS x ON x.trx_mysql_thread_id = t.PROCESSLIST_ID
+JOIN performance_schema.events_transactions_current AS x ON x.THREAD_ID = m.OWNER_THREAD_ID AND x.STATE = 'ACTIVE'
 WHERE m.OBJECT_TYPE = 'TABLE' AND m.OBJECT_SCHEMA = DATABASE() AND m.OBJECT_NAME = :table_name
-  AND m.LOCK_STATUS = 'GRANTED' AND x.trx_started <= NOW() - INTERVAL :age_s SECOND
+  AND m.LOCK_STATUS = 'GRANTED' AND x.TIMER_WAIT >= :age_s * 1000000000000
