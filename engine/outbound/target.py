@@ -120,6 +120,10 @@ class Guard:
             None if self._is_allowed(parsed) else _refused_special(parsed) or self._refused_port(origin)
         )
 
+    def is_operators(self, origin: Origin) -> bool:
+        """Whether it is an address in a network that the operator allows, and so free of the limits on public ones."""
+        return is_address(origin.host) and self._is_allowed(ipaddress.ip_address(origin.host))
+
     def _refused_always(self, address: Address, port: int) -> Refusal | None:
         if address.is_unspecified or address.is_multicast:
             return _refused(f"{address} is no host's address")

@@ -14,6 +14,15 @@ from engine.model import Priority
 PRIORITY_STARTS_PER_S = {Priority.CRITICAL: 500, Priority.HIGH: 2_000}
 
 
+# All starts of a tenant in a second, unless its own limit says otherwise.
+TENANT_STARTS_PER_S = 50_000
+TENANT_STARTS_LIMIT = "starts_per_s"
+
+# What one public origin takes of all tenants together, so that this service is nobody's weapon.
+ORIGIN_STARTS_PER_S = 1_000
+ORIGIN_IN_FLIGHT = 200
+
+
 class StartQuota:
     """Counts starts by key within each second; only the present second is kept."""
 

@@ -17,7 +17,15 @@ from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome, Request
 from engine.outbound.head import run_head
 from engine.outbound.sign import signature
-from engine.rules.quota import PRIORITY_STARTS_PER_S, StartQuota, share
+from engine.rules.quota import (
+    ORIGIN_IN_FLIGHT,
+    ORIGIN_STARTS_PER_S,
+    PRIORITY_STARTS_PER_S,
+    TENANT_STARTS_LIMIT,
+    TENANT_STARTS_PER_S,
+    StartQuota,
+    share,
+)
 from engine.rules.ready import LATE_MS, StartOrder
 from engine.rules.target_text import Origin
 from engine.stages.held import HeldRun, HeldRuns
@@ -82,6 +90,7 @@ class Fire:
         self._events = events
         self._ready: StartOrder[HeldRun] = StartOrder(LANE_IN_FLIGHT_MAX, IN_FLIGHT_MAX)
         self._quota = StartQuota()
+        self._origin_in_flight: dict[Origin, int] = {}
         self._held_up_at_ms = 0
         self._forgot_at_ms = 0
         self._loop = asyncio.get_event_loop()
@@ -148,7 +157,7 @@ class Fire:
         priority = run.priority
         starts_per_s = PRIORITY_STARTS_PER_S.get(Priority(priority))
         if starts_per_s is not None:
-            part = share(starts_per_s, max(lease.live_workers for lease in self._leases))
+            part = share(starts_per_s, self._live_workers())
             if not self._quota.admit((run.tenant_id, priority), part, now_ms):
                 run.demoted = True
                 priority = Priority.NORMAL
@@ -202,11 +211,45 @@ class Fire:
             self._coming = {burst: count for burst, count in self._coming.items() if burst[2] > now_ms}
 
     def _start(self, now_ms: int) -> None:
+        live = self._live_workers()
         while (popped := self._ready.pop()) is not None:
-            self._fire(popped[0], now_ms)
+            run, _ = popped
+            if self._is_limited(run, live, now_ms):
+                self._postpone(run, now_ms)
+            else:
+                self._fire(run, now_ms)
         if now_ms - self._held_up_at_ms >= HELD_CHECK_MS:
             self._held_up_at_ms = now_ms
             self._return_held_up(now_ms)
+
+    def _is_limited(self, run: HeldRun, live: int, now_ms: int) -> bool:
+        """Whether its tenant has had all its starts of this second, or its public origin has all that it takes."""
+        tenant = self._tenant_of(run.tenant_id)
+        limit = tenant.limits.get(TENANT_STARTS_LIMIT, TENANT_STARTS_PER_S) if tenant else TENANT_STARTS_PER_S
+        if not self._quota.admit(run.tenant_id, share(limit, live), now_ms):
+            return True
+        if not run.call.is_public:
+            return False
+        origin = self._origin_of(run)
+        full = self._origin_in_flight.get(origin, 0) >= share(ORIGIN_IN_FLIGHT, live)
+        return full or not self._quota.admit(origin, share(ORIGIN_STARTS_PER_S, live), now_ms)
+
+    def _postpone(self, run: HeldRun, now_ms: int) -> None:
+        """Ready again in the next second, or back to the table where it has waited for long."""
+        self._done(run)
+        if run.abandoned or run.cancelled:
+            return
+        if now_ms - run.due_ms >= HELD_MS_MAX:
+            self._ends[run.shard_index].held_up(run)
+        else:
+            self._held.again(run, now_ms - now_ms % 1000 + 1000)
+
+    def _live_workers(self) -> int:
+        return max(lease.live_workers for lease in self._leases)
+
+    def _origin_of(self, run: HeldRun) -> Origin:
+        assert run.request is not None  # noqa: S101 - only prepared runs become ready
+        return run.request.origin
 
     def _return_held_up(self, now_ms: int) -> None:
         """What has waited for its own lane for too long makes room in memory, and comes back later."""
@@ -228,6 +271,8 @@ class Fire:
         if now_ms > run.due_ms + SIGNED_LATE_MS:
             self._sign_again(run, request, now_ms)
         run.in_flight = True
+        if run.call.is_public:
+            self._origin_in_flight[request.origin] = self._origin_in_flight.get(request.origin, 0) + 1
         self._client.send(request, self._on_done, run)
 
     def _sign_again(self, run: HeldRun, request: Request, now_ms: int) -> None:
@@ -242,7 +287,16 @@ class Fire:
 
     def _ended(self, run: HeldRun) -> None:
         run.in_flight = False
+        if run.call.is_public:
+            self._leave(self._origin_of(run))
         self._done(run)
+
+    def _leave(self, origin: Origin) -> None:
+        left = self._origin_in_flight[origin] - 1
+        if left:
+            self._origin_in_flight[origin] = left
+        else:
+            del self._origin_in_flight[origin]
 
     def _done(self, run: HeldRun) -> None:
         self._ready.done(run.tenant_id, run.request.origin, late=run.late)  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ VersionKey = tuple[int, int, int]
 class CallPlan:
     """A version made ready: its definition, and what of a call is the same for every run of it."""
 
-    __slots__ = ("body", "definition", "fixed_head", "method", "policy", "refusal", "target", "timeout_ms")
+    __slots__ = ("body", "definition", "fixed_head", "is_public", "method", "policy", "refusal", "target", "timeout_ms")
 
     def __init__(self, definition: Definition, guard: Guard) -> None:
         self.definition = definition
@@ -31,6 +31,7 @@ class CallPlan:
         self.timeout_ms = definition.timeout_ms
         self.target: Target | None = None
         self.refusal: Refusal | None = None
+        self.is_public = False
         if isinstance(definition.target, HttpTarget):
             self._prepare_http(definition.target, guard)
 
@@ -49,6 +50,7 @@ class CallPlan:
             self.refusal = judged
             return
         self.target = judged
+        self.is_public = not guard.is_operators(judged.origin)
         headers = [(name, value.value) for name, value in target.headers]
         self.fixed_head = fixed_head(judged, target.method, headers, target.body)
 

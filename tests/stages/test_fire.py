@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
-from engine.rules.quota import PRIORITY_STARTS_PER_S
+from engine.rules.quota import ORIGIN_IN_FLIGHT, PRIORITY_STARTS_PER_S
 from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, Fire
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.versions import CallPlan
@@ -261,5 +262,32 @@ def test_p6_what_exceeds_a_tenants_quota_of_critical_starts_is_fired_as_normal_a
         gun.fire.run_once(gun.clock.now_ms() // 1000 * 1000 + 1)
         await gun.outcomes(8)
         assert sum(run.demoted for run in runs) == 3
+
+    with_gun(receiver, body)
+
+
+def test_p6_a_tenants_starts_above_its_limit_wait_for_the_next_second(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        gun.tenant = Tenant(7, "seven", False, None, (b"k" * 32,), {"starts_per_s": 3})
+        runs = [gun.run(f"/ok/limited-{number}", -1) for number in range(7)]
+        gun.fire.hold(runs)
+        await gun.outcomes(7)
+        seconds = Counter(outcome.started_ms // 1000 for _, outcome in gun.ends.outcomes)
+        assert max(seconds.values()) <= 3
+
+    with_gun(receiver, body)
+
+
+def test_p9_a_public_origin_has_no_more_calls_in_flight_than_it_takes_of_all_tenants(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        gun.lease.live_workers = ORIGIN_IN_FLIGHT // 4
+        runs = [gun.run(f"/hang/public-{number}", -1) for number in range(20)]
+        for run in runs:
+            run.call.is_public = True
+        gun.fire.hold(runs)
+        await until_async(lambda: gun.fire.in_flight == 4)
+        gun.fire.run_once(gun.clock.now_ms() + HELD_MS_MAX + 1_000)
+        assert gun.fire.in_flight == 4
+        assert len(gun.ends.held_up_runs) == 16
 
     with_gun(receiver, body)
