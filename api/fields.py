@@ -245,6 +245,19 @@ class AnyValue:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLater:
+    """A value that is read by itself, elsewhere; here only its schema is known."""
+
+    field: Field
+
+    def read(self, value: Any, at: str, reading: Reading) -> Any:
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return self.field.schema()
+
+
+@dataclass(frozen=True, slots=True)
 class Named:
     """An object with names of the caller's choosing, each with a value of one type."""
 

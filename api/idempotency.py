@@ -12,9 +12,8 @@ import orjson
 from api.errors import BAD_REQUEST, INVALID, Problem
 from api.requests import Call
 from api.responses import Answer
-from engine.store.changes import do_nothing
 from engine.store.connection import Connection, Duplicate
-from engine.store.requests import Finish, Once, Recorded, record, recorded
+from engine.store.requests import Finish, Once, Recorded, do_nothing, record, recorded
 from engine.store.shard import Shard
 
 HEADER = "idempotency-key"
@@ -45,7 +44,7 @@ async def once(
         if not isinstance(found_or_answer, Recorded):
             return found_or_answer
         found = found_or_answer
-    return _again(found)
+    return again(found)
 
 
 def once_of(call: Call, part: str = "") -> Once | None:
@@ -59,16 +58,22 @@ def once_of(call: Call, part: str = "") -> Once | None:
     return Once(call.tenant_id, hashlib.sha256(named).digest(), hashlib.sha256(call.body).digest())
 
 
+def keeping(shard: Shard, asked: Once | None, render: Callable[[T], Answer]) -> Finish[T]:
+    """The end of a transaction that puts its answer on record, if it was asked for with a key."""
+    if asked is None:
+        return do_nothing
+
+    async def finish(connection: Connection, result: T) -> None:
+        await record(connection, [kept(asked, render(result))], shard.packet_bytes_max)
+
+    return finish
+
+
 async def _first(
     shard: Shard, asked: Once, act: Callable[[Finish[T]], Awaitable[T | None]], render: Callable[[T], Answer]
 ) -> Answer | Recorded | None:
-    async def finish(connection: Connection, result: T) -> None:
-        answer = render(result)
-        kept = orjson.dumps([dict(answer.headers), answer.body])
-        await record(connection, asked, answer.status, kept, shard.packet_bytes_max)
-
     try:
-        result = await act(finish)
+        result = await act(keeping(shard, asked, render))
     except Duplicate:  # the same call was first, at the same moment
         found = await recorded(shard, asked)
         if found is None:
@@ -77,7 +82,13 @@ async def _first(
     return None if result is None else render(result)
 
 
-def _again(found: Recorded) -> Answer:
+def kept(asked: Once, answer: Answer) -> tuple[Once, int, bytes]:
+    """An answer as it is put on record."""
+    return asked, answer.status, orjson.dumps([dict(answer.headers), answer.body])
+
+
+def again(found: Recorded) -> Answer:
+    """The answer on record; 422 if the call said something else then."""
     if not found.same_body:
         raise Problem(INVALID, "this Idempotency-Key was used with another body")
     headers, body = orjson.loads(found.answer)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from api.definitions import show_definition
-from api.errors import CONFLICT, Problem, not_found
-from api.jobs import ROUNDS_MAX, edit, find_job, read_written
+from api.errors import not_found
+from api.jobs import ROUNDS_MAX, Terms, busy, edit, find_job, read_written
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
 from engine.model import Definition
@@ -26,10 +26,10 @@ async def patch_job(call: Call) -> Answer:
         if job is None:
             raise not_found("job")
         written = read_written(call, merged(_shown(call, job), patch), job)
-        answer = await edit(call, place, job, written)
+        answer = await edit(call, place, job, written, Terms())
         if answer is not None:
             return answer
-    raise Problem(CONFLICT, "the job is being changed by others; try again")
+    raise busy()
 
 
 def merged(job: dict[str, Any], patch: Any) -> Any:

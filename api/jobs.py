@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from api.definitions import JobReading, WrittenJob, read_job, show_definition
 from api.errors import CONFLICT, Problem, invalid, not_found
+from api.idempotency import keeping
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
 from engine.errors import CallerError
@@ -16,24 +21,25 @@ from engine.store.changes import Changed, delete_job, edit_job, wait_obeyed
 from engine.store.connection import Duplicate
 from engine.store.jobs import JobRow, NewJob
 from engine.store.placement import Place
+from engine.store.requests import Once
 
 # A PUT that meets another one of the same name looks again at most this often.
 ROUNDS_MAX = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a job is put or deleted: preconditions, an answer to keep on record, and a lane to wait in."""
+
+    check: Callable[[JobRow | None], None] = lambda job: None
+    asked: Once | None = None
+    lane: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+
+
 async def put_job(call: Call) -> Answer:
     """PUT /v1/jobs/{name}: the job is what the body says, whether it was there or not."""
     name = call.name()
-    document = await call.json()
-    place = call.service.placement.place(call.tenant_id, name)
-    for _ in range(ROUNDS_MAX):
-        job = await find_job(call, place, name)
-        check_preconditions(call.request, etag_of(job.job_id, job.version) if job else None)
-        written = read_written(call, document, job)
-        answer = await (edit(call, place, job, written) if job else _create(call, place, name, written))
-        if answer is not None:
-            return answer
-    raise Problem(CONFLICT, "the job is being changed by others; try again")
+    return await put_one(call, name, await call.json(), _preconditions(call))
 
 
 async def get_job(call: Call) -> Answer:
@@ -47,18 +53,54 @@ async def get_job(call: Call) -> Answer:
 
 async def delete_job_by_name(call: Call) -> Answer:
     """DELETE /v1/jobs/{name}: the job as it was, and 404 from then on."""
-    name = call.name()
+    return await delete_one(call, call.name(), _preconditions(call))
+
+
+async def put_one(call: Call, name: str, document: Any, terms: Terms) -> Answer:
+    """Create or edit one job; what is equal is not written."""
     place = call.service.placement.place(call.tenant_id, name)
     for _ in range(ROUNDS_MAX):
         job = await find_job(call, place, name)
-        check_preconditions(call.request, etag_of(job.job_id, job.version) if job else None)
+        terms.check(job)
+        written = read_written(call, document, job)
+        if job is None:
+            answer = await _create(call, place, name, written, terms)
+        else:
+            answer = await edit(call, place, job, written, terms)
+        if answer is not None:
+            return answer
+    raise busy()
+
+
+async def delete_one(call: Call, name: str, terms: Terms) -> Answer:
+    """Delete one job; 404 if there is none."""
+    place = call.service.placement.place(call.tenant_id, name)
+    for _ in range(ROUNDS_MAX):
+        job = await find_job(call, place, name)
+        terms.check(job)
         if job is None:
             raise not_found("job")
-        changed = await delete_job(place.shard, job, call.service.windows)
+        answer = Answer(show_job(call, job))
+        finish = keeping(place.shard, terms.asked, partial(_always, answer))
+        async with terms.lane:
+            changed = await delete_job(place.shard, job, call.service.windows, finish)
         if changed is not None:
             await wait_obeyed(place.shard, changed.signalled)
-            return Answer(show_job(call, job))
-    raise Problem(CONFLICT, "the job is being changed by others; try again")
+            return answer
+    raise busy()
+
+
+def _always(answer: Answer, changed: Changed) -> Answer:
+    return answer
+
+
+def busy() -> Problem:
+    """The job was changed by others in every round."""
+    return Problem(CONFLICT, "the job is being changed by others; try again")
+
+
+def _preconditions(call: Call) -> Terms:
+    return Terms(lambda job: check_preconditions(call.request, etag_of(job.job_id, job.version) if job else None))
 
 
 async def find_job(call: Call, place: Place, name: str) -> JobRow | None:
@@ -101,29 +143,45 @@ def show_job(call: Call, job: JobRow) -> dict[str, Any]:
     return shown
 
 
-async def _create(call: Call, place: Place, name: str, written: WrittenJob) -> Answer | None:
+async def _create(call: Call, place: Place, name: str, written: WrittenJob, terms: Terms) -> Answer | None:
     """201, or None if another has created it meanwhile."""
+
+    def render(job: JobRow) -> Answer:
+        return job_answer(call, job, 201, **effective_from(job.next_run_at_ms))
+
     new = NewJob(call.tenant_id, name, place.partition_id, written.definition, bool(written.paused))
     try:
-        job = await call.service.create_job(place.shard, new)
+        return render(await call.service.create_job(place.shard, new, terms.asked, render))
     except Duplicate:
         return None
-    return job_answer(call, job, 201, effective_from=_time_or_none(job.next_run_at_ms))
 
 
-async def edit(call: Call, place: Place, job: JobRow, written: WrittenJob) -> Answer | None:
+async def edit(call: Call, place: Place, job: JobRow, written: WrittenJob, terms: Terms) -> Answer | None:
     """200, or None if another has changed it meanwhile. What is equal is not written."""
-    paused = written.paused
-    if written.definition.encode() == job.definition and paused in (None, job.state == JobState.PAUSED):
-        return job_answer(call, job, effective_from=_time_or_none(next_run_at(job, call.now_ms)))
-    changed = await edit_job(place.shard, job, written.definition, paused, call.service.windows)
-    return None if changed is None else await changed_answer(call, place, changed)
+    if is_equal(written, job):
+        return job_answer(call, job, **effective_from(next_run_at(job, call.now_ms)))
 
+    def render(changed: Changed) -> Answer:
+        return job_answer(call, changed.job, **effective_from(changed.effective_from_ms))
 
-async def changed_answer(call: Call, place: Place, changed: Changed) -> Answer:
-    """The job after a change, once those who hold its runs have obeyed."""
+    finish = keeping(place.shard, terms.asked, render)
+    async with terms.lane:
+        changed = await edit_job(place.shard, job, written.definition, written.paused, call.service.windows, finish)
+    if changed is None:
+        return None
     await wait_obeyed(place.shard, changed.signalled)
-    return job_answer(call, changed.job, effective_from=_time_or_none(changed.effective_from_ms))
+    return render(changed)
+
+
+def is_equal(written: WrittenJob, job: JobRow) -> bool:
+    """Whether a body says what is stored: then nothing is written, whatever the time is now."""
+    same = written.definition.encode() == job.definition
+    return same and written.paused in (None, job.state == JobState.PAUSED)
+
+
+def effective_from(at_ms: int | None) -> dict[str, Any]:
+    """The first run with this version, as it is answered."""
+    return {"effective_from": None if at_ms is None else format_time(at_ms)}
 
 
 def next_run_at(job: JobRow, now_ms: int) -> int | None:
@@ -145,7 +203,3 @@ def _state(job: JobRow, next_ms: int | None) -> str:
     if job.state == JobState.ACTIVE and job.next_run_at_ms is None and next_ms is None:
         return "finished"
     return job.state.name.lower()
-
-
-def _time_or_none(at_ms: int | None) -> str | None:
-    return None if at_ms is None else format_time(at_ms)

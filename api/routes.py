@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from api import dead_letters, health, job_list, job_verbs, jobs, run_verbs, runs
+from api.batch import batch
 from api.endpoint import Endpoint, OpenEndpoint, answered
 from api.errors import BAD_REQUEST, NOT_FOUND, Problem
 from api.job_patch import patch_job
@@ -26,6 +27,7 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         at("/v1/jobs/{name:name}", GET=jobs.get_job, PUT=jobs.put_job, PATCH=patch_job, DELETE=jobs.delete_job_by_name),
         at("/v1/jobs", GET=job_list.list_jobs),
+        at("/v1/jobs:batch", POST=batch),
         at("/v1/jobs/{name:name}/runs", GET=runs.list_runs),
         at("/v1/jobs/{name:name}/runs/{scheduled_at}:cancel", POST=run_verbs.cancel),
         at("/v1/jobs/{name:name}/runs/{scheduled_at}:retry", POST=run_verbs.retry),

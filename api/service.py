@@ -5,22 +5,34 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from api.gather import Gather
+from api.idempotency import kept
+from api.responses import Answer
 from engine.clock import Clock
 from engine.config import Settings
 from engine.events import Events
 from engine.outbound.target import guard_of
 from engine.service import Service as Loop
 from engine.store.changes import Windows
-from engine.store.connection import Duplicate
+from engine.store.connection import Connection, Duplicate
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.placement import Placement
+from engine.store.requests import Once, record
 from engine.store.shard import Shard
 from engine.store.tenants import REREAD_MS, Tenants
 
 # More than a shard's cores can serve at once only queues there instead of here.
 CONNECTIONS_PER_SHARD = 8
+
+
+class Creation(NamedTuple):
+    """A job to be created, and how its answer is kept on record."""
+
+    job: NewJob
+    asked: Once | None
+    render: Callable[[JobRow], Answer]
 
 
 class Service:
@@ -51,9 +63,11 @@ class Service:
         """The tenant's living job of this name."""
         return await self._reads[shard].ask((tenant_id, name))
 
-    async def create_job(self, shard: Shard, job: NewJob) -> JobRow:
-        """Create a job; Duplicate if its name is taken."""
-        return await self._creates[shard].ask(job)
+    async def create_job(
+        self, shard: Shard, job: NewJob, asked: Once | None, render: Callable[[JobRow], Answer]
+    ) -> JobRow:
+        """Create a job, its answer on record if it was asked for with a key; Duplicate if its name is taken."""
+        return await self._creates[shard].ask(Creation(job, asked, render))
 
     def fingerprint(self, tenant_id: int) -> Callable[[str], str]:
         """What is answered in place of a secret value: the same for the same value of one tenant."""
@@ -71,14 +85,21 @@ async def _find(shard: Shard, names: Sequence[tuple[int, str]]) -> Sequence[JobR
     return [found.get(name) for name in names]
 
 
-async def _create(shard: Shard, jobs: Sequence[NewJob]) -> Sequence[JobRow | Exception]:
+async def _create(shard: Shard, creations: Sequence[Creation]) -> Sequence[JobRow | Exception]:
     """All in one transaction; if one name is taken, each in its own, so that it fails for itself alone."""
+
+    async def finish(connection: Connection, rows: list[JobRow]) -> None:
+        pairs = zip(creations, rows, strict=True)
+        answers = [kept(asked, render(row)) for (_, asked, render), row in pairs if asked is not None]
+        if answers:
+            await record(connection, answers, shard.packet_bytes_max)
+
     try:
-        return await create_jobs(shard, jobs)
+        return await create_jobs(shard, [creation.job for creation in creations], finish)
     except Duplicate as error:
-        if len(jobs) == 1:
+        if len(creations) == 1:
             return [error]
-        return [(await _create(shard, [job]))[0] for job in jobs]
+        return [(await _create(shard, [creation]))[0] for creation in creations]
 
 
 def _fingerprint(key: bytes, tenant_id: int, value: str) -> str:

@@ -31,7 +31,7 @@ from engine.rules.planning import MissedPolicy, PlannedTime, Skip, plan_job, set
 from engine.rules.schedule import next_time
 from engine.store.connection import Connection, Row
 from engine.store.jobs import JobRow, first_run_at, job_row, label_rows, version_row
-from engine.store.requests import Finish
+from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
 
 # How long an answer waits for those who hold a changed run to obey.
@@ -54,10 +54,6 @@ class Signalled(NamedTuple):
 
 
 NOBODY = Signalled(0, -1)
-
-
-async def do_nothing(connection: Connection, result: object) -> None:
-    """The end of a transaction whose answer need not be on record."""
 
 
 class Changed(NamedTuple):
@@ -101,7 +97,12 @@ class Change:
 
 
 async def edit_job(
-    shard: Shard, job: JobRow, definition: Definition, paused: bool | None, windows: Windows
+    shard: Shard,
+    job: JobRow,
+    definition: Definition,
+    paused: bool | None,
+    windows: Windows,
+    finish: Finish[Changed] = do_nothing,
 ) -> Changed | None:
     """Give a job another definition, and pause or resume it where ``paused`` differs; None if it has changed since."""
 
@@ -114,7 +115,9 @@ async def edit_job(
             await _edit(change, definition)
             if paused is False:
                 await _resume(change, None)
-            return await _write(change, _edit_event(change, definition))
+            changed = await _write(change, _edit_event(change, definition))
+            await finish(change.connection, changed)
+            return changed
 
     return await shard.retrying(transaction)
 
@@ -155,7 +158,9 @@ async def resume_job(
     return await shard.retrying(transaction)
 
 
-async def delete_job(shard: Shard, job: JobRow, windows: Windows) -> Changed | None:
+async def delete_job(
+    shard: Shard, job: JobRow, windows: Windows, finish: Finish[Changed] = do_nothing
+) -> Changed | None:
     """Delete; its history stays. None if it is gone already or has changed since."""
 
     async def transaction() -> Changed | None:
@@ -163,7 +168,9 @@ async def delete_job(shard: Shard, job: JobRow, windows: Windows) -> Changed | N
             if change is None or change.was.version != job.version:
                 return None
             await _delete(change)
-            return await _write(change, VersionEvent.DELETED)
+            changed = await _write(change, VersionEvent.DELETED)
+            await finish(change.connection, changed)
+            return changed
 
     return await shard.retrying(transaction)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.model import Reason, RunKey
-from engine.store.changes import do_nothing, open_run
+from engine.store.changes import open_run
 from engine.store.connection import Connection
 from engine.store.lists import AFTER_EVERY_NAME, ROWS_READ_MAX, RunRow
-from engine.store.requests import Finish
+from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
 from engine.store.statements import Value
 

@@ -10,6 +10,7 @@ from engine.errors import Misplaced
 from engine.model import Cron, Definition, JobState, RunAt, VersionEvent, mint_job_id
 from engine.rules import schedule as schedules
 from engine.store.connection import Connection, Row
+from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
 
 
@@ -49,7 +50,7 @@ async def find_jobs(shard: Shard, names: Iterable[tuple[int, str]]) -> dict[tupl
     return {(row.tenant_id, row.name): row for row in map(job_row, rows)}
 
 
-async def create_jobs(shard: Shard, jobs: Sequence[NewJob]) -> list[JobRow]:
+async def create_jobs(shard: Shard, jobs: Sequence[NewJob], finish: Finish[list[JobRow]] = do_nothing) -> list[JobRow]:
     """Create all of these in one transaction, in the order given.
 
     Duplicate if one of the names is taken: then nothing is created. Misplaced if the shard does not hold a partition.

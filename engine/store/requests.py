@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from engine.store.connection import Connection
@@ -14,6 +14,10 @@ T = TypeVar("T")
 
 # Runs at the end of a transaction with its result, before COMMIT.
 Finish = Callable[[Connection, T], Awaitable[None]]
+
+
+async def do_nothing(connection: Connection, result: object) -> None:
+    """The end of a transaction whose answer need not be on record."""
 
 
 class Once(NamedTuple):
@@ -34,18 +38,28 @@ class Recorded(NamedTuple):
 
 async def recorded(shard: Shard, once: Once) -> Recorded | None:
     """The answer on record, or None if the call had no effect here yet."""
-    answer = await shard.execute("request_by_key", {"tenant_id": once.tenant_id, "key_hash": once.key_hash})
-    if not answer.rows:
-        return None
-    body_hash, status, stored = answer.rows[0]
-    return Recorded(bytes(body_hash) == once.body_hash, status, bytes(stored))
+    return (await recorded_of(shard, [once])).get(once)
 
 
-async def record(connection: Connection, once: Once, status: int, answer: bytes, bytes_max: int) -> None:
-    """Put the answer on record; Duplicate if another call with this key was first: then nothing of this one stands."""
+async def recorded_of(shard: Shard, asked: Sequence[Once]) -> dict[Once, Recorded]:
+    """The answers on record among these."""
+    keys = sorted((once.tenant_id, once.key_hash) for once in asked)
+    async with shard.connection() as connection:
+        rows = await connection.fetch_rows("requests_by_key", keys, bytes_max=shard.packet_bytes_max)
+    stored = {bytes(row[0]): row[1:] for row in rows}
+    found = {}
+    for once in asked:
+        if once.key_hash in stored:
+            body_hash, status, answer = stored[once.key_hash]
+            found[once] = Recorded(bytes(body_hash) == once.body_hash, status, bytes(answer))
+    return found
+
+
+async def record(connection: Connection, answers: Sequence[tuple[Once, int, bytes]], bytes_max: int) -> None:
+    """Put (call, status, answer) on record; Duplicate if another call with a key was first: then nothing stands."""
     now_ms = int((await connection.execute("shard_now")).rows[0][0])
-    row = (*once, status, answer, now_ms)
-    await connection.execute_rows("insert_requests", [row], bytes_max=bytes_max)
+    rows = sorted((*once, status, answer, now_ms) for once, status, answer in answers)
+    await connection.execute_rows("insert_requests", rows, bytes_max=bytes_max)
 
 
 async def delete_old_requests(shard: Shard, now_ms: int, rows_max: int) -> int:

@@ -1,7 +1,7 @@
 -- Calls that must have their effect once: their answers, written in the transaction of the effect.
 
--- name: request_by_key
-SELECT body_hash, status, answer FROM requests WHERE tenant_id = :tenant_id AND key_hash = :key_hash
+-- name: requests_by_key
+SELECT key_hash, body_hash, status, answer FROM requests WHERE (tenant_id, key_hash) IN (:tuples)
 
 -- name: insert_requests
 INSERT INTO requests (tenant_id, key_hash, body_hash, status, answer, written_at) VALUES :tuples

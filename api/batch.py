@@ -1,0 +1,100 @@
+"""Many puts and deletes in one call: each is carried out and answered like a call of its own, in the order given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from api.definitions import JOB, NAME
+from api.errors import INTERNAL, Problem, invalid, problem_of
+from api.fields import ListOf, Reading, ReadLater, Record, Slot
+from api.idempotency import again, once_of
+from api.jobs import Terms, delete_one, put_one
+from api.requests import Call
+from api.responses import Answer
+from engine.errors import Fault
+from engine.store.requests import Once, recorded_of
+
+ITEMS_MAX = 1_000
+BODY_BYTES_MAX = 8 << 20
+# Edits and deletes of one call that are under way at the same time; other calls need connections too.
+CHANGES_AT_ONCE = 4
+
+PUT_ITEM = Record(
+    "BatchPut",
+    {"name": Slot(NAME, required=True), "job": Slot(ReadLater(JOB), required=True)},
+    lambda given, at, reading: (given["name"], given["job"]),
+)
+BATCH = Record(
+    "Batch",
+    {
+        "puts": Slot(ListOf(PUT_ITEM, ITEMS_MAX), "Each like a PUT without preconditions."),
+        "deletes": Slot(ListOf(NAME, ITEMS_MAX), "Names of jobs to delete."),
+    },
+    lambda given, at, reading: _read_batch(given, at, reading),
+    f"At most {ITEMS_MAX} puts and deletes together; no name twice.",
+)
+
+Act = Callable[[Terms], Awaitable[Answer]]
+
+
+async def batch(call: Call) -> Answer:
+    """POST /v1/jobs:batch"""
+    document = await call.json(BODY_BYTES_MAX)
+    reading = Reading(call.now_ms)
+    read = BATCH.read(document, "", reading)
+    if read is None:
+        raise invalid(reading.faults)
+    puts, deletes = read
+    acts: dict[str, Act] = {name: partial(put_one, call, name, job) for name, job in puts}
+    acts |= {name: partial(delete_one, call, name) for name in deletes}
+    return Answer({"results": await _carry_out(call, acts)})
+
+
+async def _carry_out(call: Call, acts: Mapping[str, Act]) -> list[dict[str, Any]]:
+    lane = asyncio.Semaphore(CHANGES_AT_ONCE)
+    asked = {name: once_of(call, name) for name in acts}
+    earlier = await _earlier(call, asked)
+    return list(
+        await asyncio.gather(
+            *(_result(call, name, act, Terms(asked=asked[name], lane=lane), earlier) for name, act in acts.items())
+        )
+    )
+
+
+async def _earlier(call: Call, asked: Mapping[str, Once | None]) -> dict[str, Answer]:
+    """What of this very call was done before, when it was sent with its Idempotency-Key the first time."""
+    by_shard: dict[Any, dict[Once, str]] = {}
+    for name, once in asked.items():
+        if once is not None:
+            by_shard.setdefault(call.service.placement.place(call.tenant_id, name).shard, {})[once] = name
+    answers = {}
+    for shard, names in by_shard.items():
+        for once, found in (await recorded_of(shard, list(names))).items():
+            answers[names[once]] = again(found)
+    return answers
+
+
+async def _result(call: Call, name: str, act: Act, terms: Terms, earlier: Mapping[str, Answer]) -> dict[str, Any]:
+    """One item's result; a problem of one is no other's."""
+    try:
+        answer = earlier.get(name) or await act(terms)
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None:
+            call.service.events.emit("api.failed", request_id="batch", path=call.request.url.path, error=error)
+            problem = Problem(INTERNAL, "this item failed; it is on record here")
+        return {"name": name, "status": problem.kind.status, "problem": problem.document()}
+    return {"name": name, "status": answer.status, "job": answer.body}
+
+
+def _read_batch(given: Mapping[str, Any], at: str, reading: Reading) -> tuple[Sequence[Any], Sequence[str]]:
+    puts, deletes = given.get("puts", []), given.get("deletes", [])
+    if len(puts) + len(deletes) > ITEMS_MAX:
+        reading.fault(at, f"at most {ITEMS_MAX} puts and deletes together, not {len(puts) + len(deletes)}")
+    named = Counter([name for name, _ in puts] + list(deletes))
+    reading.faults += [Fault(at, f"the name {name} stands twice") for name, count in named.items() if count > 1]
+    return puts, deletes
