@@ -346,7 +346,10 @@ class Record:
         for name, slot in self.slots.items():
             if slot.required and name not in value:
                 reading.fault(f"{at}/{name}", f"{name} is missing", example_of(slot.field))
-        return self.build(given, at, reading) if len(reading.faults) == faults_before else None
+        if len(reading.faults) > faults_before:
+            return None
+        built = self.build(given, at, reading)
+        return built if len(reading.faults) == faults_before else None
 
     def _read_given(self, value: dict[str, Any], at: str, reading: Reading) -> dict[str, Any]:
         given = {}

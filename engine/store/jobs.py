@@ -58,7 +58,9 @@ async def create_jobs(shard: Shard, jobs: Sequence[NewJob], finish: Finish[list[
 
     async def transaction() -> list[JobRow]:
         async with shard.transaction() as connection:
-            return await create_jobs_in(connection, jobs, shard.packet_bytes_max)
+            rows = await create_jobs_in(connection, jobs, shard.packet_bytes_max)
+            await finish(connection, rows)
+            return rows
 
     return await shard.retrying(transaction)
 

@@ -84,8 +84,7 @@ def test_a_batch_sent_twice_with_one_key_answers_what_it_answered(tenant: Tenant
 def test_a_repeat_completes_what_is_missing(tenant: Tenant) -> None:
     body = {"puts": puts(*(f"job-{n}" for n in range(20)))}
     first = batch(tenant, body, key="k")
-    table = RunTable(tenant, "job-0")
-    table.query(f"DELETE FROM requests WHERE tenant_id = {tenant.tenant_id} LIMIT 3")
+    RunTable(tenant, "job-0").query(f"DELETE FROM requests WHERE tenant_id = {tenant.tenant_id} LIMIT 3")
     again = batch(tenant, body, key="k")
     ids = [result["job"]["job_id"] for result in first.json["results"]]
     assert [result["job"]["job_id"] for result in again.json["results"]] == ids
