@@ -9,7 +9,8 @@ from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import Conflict, StoreUnavailable
 from engine.events import Events
-from engine.health import Board
+from engine.health import Board, Report
+from engine.metrics import Metrics
 from engine.outbound.client import HttpClient, Limits
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.sockets import make_room
@@ -50,12 +51,15 @@ DRAIN_FIRES_MS = 1_000
 class Executor:
     """Everything of one executor, from start to drained."""
 
-    def __init__(self, settings: Settings, board: Board, slot: int, events: Events, clock: SystemClock) -> None:
+    def __init__(
+        self, settings: Settings, board: Board, slot: int, events: Events, metrics: Metrics, clock: SystemClock
+    ) -> None:
         self._settings = settings
         self._board = board
         self._slot = slot
         self._events = events
         self._clock = clock
+        self._report = Report(f"executor-{slot}", clock, metrics)
         self._services: list[Service] = []
         self._heartbeats: list[Service] = []
 
@@ -69,7 +73,7 @@ class Executor:
     async def _start(self) -> None:
         settings, clock, events = self._settings, self._clock, self._events
         guard = guard_of(settings)
-        self._shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
+        self._shards = [Shard(dsn, index, events=events) for index, dsn in enumerate(settings.shards)]
         self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
         resolver, limits = CachingResolver(DnsResolver(), clock), Limits(connections=make_room(Limits().connections))
@@ -132,19 +136,24 @@ class Executor:
         return self._fire.ready >= BUSY_READY
 
     async def _write_health(self, now_ms: int) -> bool:
-        boot_ms = self._clock.boot_ms()
+        client = self._client
         self._board.write(
             self._slot,
             {
-                "process": f"executor-{self._slot}",
-                "at_ms": now_ms,
+                **self._report.state(self._services),
                 "held": len(self._held),
                 "ready": self._fire.ready,
                 "in_flight": self._fire.in_flight,
                 "unsettled": sum(len(settle) for settle in self._settles),
                 "partitions": [len(lease.partitions) for lease in self._leases],
                 "clock_offset_ms": [lease.clock_offset_ms for lease in self._leases],
-                "loop_age_ms": {service.name: boot_ms - service.last_loop_boot_ms for service in self._services},
+                "client": {
+                    "requests": client.requests,
+                    "opened": client.opened,
+                    "sent_again": client.sent_again,
+                    "connections": client.connections,
+                    "idle": client.idle,
+                },
             },
         )
         return False

@@ -8,12 +8,39 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
-SLOT_BYTES = 16_384
+from engine.clock import Clock
+from engine.metrics import Metrics
+from engine.process import used
+from engine.service import Service
+
+SLOT_BYTES = 65_536
 _HEAD = struct.Struct("<II")
+
+
+class Report:
+    """What every process says of itself."""
+
+    def __init__(self, process: str, clock: Clock, metrics: Metrics) -> None:
+        self._process = process
+        self._clock = clock
+        self._metrics = metrics
+        self._started_at_ms = clock.now_ms()
+
+    def state(self, services: Iterable[Service]) -> dict[str, Any]:
+        boot_ms = self._clock.boot_ms()
+        return {
+            "process": self._process,
+            "at_ms": self._clock.now_ms(),
+            "started_at_ms": self._started_at_ms,
+            "loop_age_ms": {service.name: boot_ms - service.last_loop_boot_ms for service in services},
+            "metrics": self._metrics.snapshot(),
+            **used(),
+        }
 
 
 class Board:

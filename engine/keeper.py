@@ -9,13 +9,15 @@ import uvicorn
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.events import Events
-from engine.health import Board
+from engine.health import Board, Report
 from engine.health_app import health_app
+from engine.metrics import Metrics
 from engine.outbound.client import HttpClient
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import guard_of
 from engine.process import host_identity, process_start
 from engine.service import RunOnce, Service
+from engine.stages.backlog import Backlog
 from engine.stages.days import Days
 from engine.stages.neighbours import Neighbours
 from engine.stages.notify import Notify
@@ -35,25 +37,29 @@ NOTIFY_INTERVAL_MS = 1_000
 RECORD_INTERVAL_MS = 10_000
 TIDY_INTERVAL_MS = 10_000
 DAYS_INTERVAL_MS = 5_000
+BACKLOG_INTERVAL_MS = 5_000
 HEALTH_INTERVAL_MS = 500
 
 
 class Keeper:
     """Everything of the keeper, from start to stopped."""
 
-    def __init__(self, settings: Settings, board: Board, slot: int, events: Events, clock: SystemClock) -> None:
+    def __init__(
+        self, settings: Settings, board: Board, slot: int, events: Events, metrics: Metrics, clock: SystemClock
+    ) -> None:
         self._settings = settings
         self._board = board
         self._slot = slot
         self._events = events
         self._clock = clock
+        self._report = Report("keeper", clock, metrics)
         self._services: list[Service] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set."""
         server = self._health_server()
         serving = asyncio.get_running_loop().create_task(server.serve())
-        shards = [Shard(dsn, index) for index, dsn in enumerate(self._settings.shards)]
+        shards = [Shard(dsn, index, events=self._events) for index, dsn in enumerate(self._settings.shards)]
         self._guard = guard_of(self._settings)
         resolver = CachingResolver(DnsResolver(), self._clock)
         self._client = HttpClient(asyncio.get_running_loop(), self._clock, self._guard, resolver)
@@ -79,6 +85,8 @@ class Keeper:
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
         notify = Notify(shard, self._client, self._guard, self._tenants, versions, self._events)
+        backlog = Backlog(shard, partitions, self._events)
+        self._serve(f"backlog-{number}", backlog.run_once, BACKLOG_INTERVAL_MS)
         self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
         self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
         self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
@@ -99,9 +107,7 @@ class Keeper:
         return False
 
     async def _write_health(self, now_ms: int) -> bool:
-        boot_ms = self._clock.boot_ms()
-        ages = {service.name: boot_ms - service.last_loop_boot_ms for service in self._services}
-        self._board.write(self._slot, {"process": "keeper", "at_ms": now_ms, "loop_age_ms": ages})
+        self._board.write(self._slot, self._report.state(self._services))
         return False
 
     def _health_server(self) -> uvicorn.Server:

@@ -10,13 +10,14 @@ import orjson
 
 from engine.clock import wall_ms
 
-DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+# What comes too often for a log is counted and never written.
+COUNTED, DEBUG, INFO, WARNING, ERROR = 0, 10, 20, 30, 40
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 
 WORDING: dict[str, tuple[int, str]] = {
     "run.planned": (DEBUG, "runs planned"),
     "run.claimed": (DEBUG, "waiting runs claimed"),
-    "run.settled": (DEBUG, "a run's attempt ended"),
+    "run.settled": (DEBUG, "attempts ended"),
     "run.fenced": (INFO, "late results changed nothing"),
     "run.reaped": (INFO, "runs of a dead worker given back"),
     "run.swept": (DEBUG, "open runs passed by the mark"),
@@ -31,6 +32,8 @@ WORDING: dict[str, tuple[int, str]] = {
     "worker.gone": (INFO, "a worker's process is gone; its lease was released"),
     "clock.off": (WARNING, "this host's clock differs from the shard's"),
     "commit.resolved": (INFO, "a commit of unknown outcome was looked up"),
+    "statement.ended": (COUNTED, "a statement was answered"),
+    "backlog.seen": (COUNTED, "how far planning has come"),
     "mark.busy": (DEBUG, "a mark was held by a planner"),
     "day.made": (INFO, "a day was made"),
     "day.kept": (INFO, "a day is past its retention but cannot be dropped yet"),
@@ -52,6 +55,10 @@ WORDING: dict[str, tuple[int, str]] = {
 }
 
 
+# Fields with a number for every run are for the metrics.
+COUNTED_FIELDS = frozenset({"lags_ms"})
+
+
 class LogSubscriber:
     """Writes events of at least ``level`` as JSON lines."""
 
@@ -67,7 +74,8 @@ class LogSubscriber:
         line = {"at_ms": wall_ms(), "level": _level_name(level), "process": self._process, "event": name}
         line["text"] = wording
         for key, value in fields.items():
-            line[key] = _shown(value)
+            if key not in COUNTED_FIELDS:
+                line[key] = _shown(value)
         self._stream.write(orjson.dumps(line, default=str) + b"\n")
         self._stream.flush()
 

@@ -23,6 +23,7 @@ from engine.executor import Executor
 from engine.health import Board
 from engine.keeper import Keeper
 from engine.log import LogSubscriber
+from engine.metrics import Metrics
 from engine.process import die_with_parent
 
 # A child that dies is started again after this, doubled each time it dies soon, up to the maximum.
@@ -177,13 +178,15 @@ def run_child(child: Child, settings: Settings, board: Board) -> None:
     gc.collect()
     gc.freeze()
     events = Events()
+    metrics = Metrics()
+    events.subscribe(metrics)
     events.subscribe(LogSubscriber(child.name, settings.log_level))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_until_told(child, settings, board, events))
+        runner.run(_until_told(child, settings, board, events, metrics))
 
 
-async def _until_told(child: Child, settings: Settings, board: Board, events: Events) -> None:
+async def _until_told(child: Child, settings: Settings, board: Board, events: Events, metrics: Metrics) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     kind = Keeper if child.cpu is None else Executor
-    await kind(settings, board, child.slot, events, SystemClock()).run(stop)
+    await kind(settings, board, child.slot, events, metrics, SystemClock()).run(stop)

@@ -30,6 +30,16 @@ def process_start(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[_START_FIELD])
 
 
+def used() -> dict[str, int]:
+    """CPU time of this process in milliseconds, and its memory in bytes."""
+    times = os.times()
+    resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "cpu_ms": round((times.user + times.system) * 1000),
+        "resident_bytes": resident_pages * os.sysconf("SC_PAGE_SIZE"),
+    }
+
+
 def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel for SIGKILL when the parent dies; end now if it has died already."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

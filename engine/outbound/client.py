@@ -65,6 +65,8 @@ class HttpClient:
         self.opener = Opener(loop, guard, resolver, context or client_context())
         self._requests: dict[Hashable, Request] = {}
         self._pools: dict[tuple[int, Origin], Pool] = {}
+        self.requests = 0
+        self.opened = 0  # connections; what requests exceed them by was sent on one in use
         self.sent_again = 0  # requests that met a closing connection
         self._connections = 0
         # First come, first served: every pool that warms has its first connection before any has its seventeenth.
@@ -79,6 +81,7 @@ class HttpClient:
         if token in self._requests:
             raise ValueError(f"{token!r} is in flight already")
         self._requests[token] = request
+        self.requests += 1
         request.on_done = on_done
         request.token = token
         request.deadline_ms = now_ms + request.timeout_ms

@@ -213,6 +213,7 @@ class Pool:
         else:
             connection = Connection(self, sock, address, now_ms)
         self.connections.add(connection)
+        self.client.opened += 1
         return connection
 
     def _fail_waiting(self, failure: Failure) -> None:

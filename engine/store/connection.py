@@ -7,13 +7,14 @@ anything but a complete answer (a row set, a count, or an error the server sent)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import asyncmy
 from asyncmy.constants import CLIENT
 from asyncmy.errors import MySQLError
 
+from engine.clock import perf_ns
 from engine.config import Dsn
 from engine.errors import CommitUnknown, Conflict, StoreUnavailable
 from engine.store import statements
@@ -37,6 +38,9 @@ _CONFLICTS = frozenset({_DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT})
 
 Row = tuple[Any, ...]
 
+OnStatement = Callable[[str, int], None]
+"""Is told each named round trip that was answered, and its microseconds."""
+
 
 class Duplicate(Exception):  # noqa: N818 - an answer: the key is taken
     """A unique key is already there (error 1062). The transaction stands; only the statement was undone."""
@@ -58,6 +62,7 @@ class Connection:
 
     def __init__(self, raw: asyncmy.Connection) -> None:
         self._raw = raw
+        self.on_statement: OnStatement | None = None
         self.usable = True
         self.in_transaction = False
 
@@ -95,7 +100,7 @@ class Connection:
         self, name: str, values: Mapping[str, Value] | None = None, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> Answer:
         """Run one named statement."""
-        return await self.run(statements.bind(name, values or {}), timeout_ms)
+        return await self.run(statements.bind(name, values or {}), timeout_ms, name)
 
     async def execute_rows(
         self,
@@ -109,7 +114,7 @@ class Connection:
         """Run one named statement for all rows, in as many batches as the bounds need; returns the rows found."""
         found = 0
         for text in statements.bind_rows(name, rows, values or {}, bytes_max):
-            found += (await self.run(text, timeout_ms)).found
+            found += (await self.run(text, timeout_ms, name)).found
         return found
 
     async def fetch_rows(
@@ -124,15 +129,27 @@ class Connection:
         """Run one named query for all rows, in as many batches as the bounds need; returns what it found."""
         fetched: list[Row] = []
         for text in statements.bind_rows(name, rows, values or {}, bytes_max):
-            fetched.extend((await self.run(text, timeout_ms)).rows)
+            fetched.extend((await self.run(text, timeout_ms, name)).rows)
         return fetched
 
-    async def run(self, text: bytes, timeout_ms: int = CALL_TIMEOUT_MS) -> Answer:
+    async def run(self, text: bytes, timeout_ms: int = CALL_TIMEOUT_MS, name: str = "") -> Answer:
         """Run prepared text; raises Duplicate, MissingDay, Conflict or StoreUnavailable by what the server said."""
-        return (await self.run_all([text], timeout_ms))[0]
+        return (await self.run_all([text], timeout_ms, name))[0]
 
-    async def run_all(self, texts: Sequence[bytes], timeout_ms: int = CALL_TIMEOUT_MS) -> list[Answer]:
-        """Several statements in one round trip, each with its answer; what comes after a failed one is not run."""
+    async def run_all(
+        self, texts: Sequence[bytes], timeout_ms: int = CALL_TIMEOUT_MS, name: str = ""
+    ) -> list[Answer]:
+        """Several statements in one round trip, each with its answer; what comes after a failed one is not run.
+
+        How long a named round trip took is told to ``on_statement``.
+        """
+        begun_ns = perf_ns()
+        answers = await self._answers(texts, timeout_ms)
+        if name and self.on_statement:
+            self.on_statement(name, (perf_ns() - begun_ns) // 1000)
+        return answers
+
+    async def _answers(self, texts: Sequence[bytes], timeout_ms: int) -> list[Answer]:
         answers: list[Answer] = []
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -164,7 +181,7 @@ class Connection:
     async def commit(self) -> None:
         """COMMIT; CommitUnknown if the connection breaks before the answer."""
         try:
-            await self.run(b"COMMIT")
+            await self.run(b"COMMIT", name="commit")
         except StoreUnavailable as error:
             self.abort()
             raise CommitUnknown(str(error)) from error

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from engine.config import Dsn
 from engine.errors import Conflict, PoolExhausted
+from engine.events import Events
 from engine.store.connection import CALL_TIMEOUT_MS, Answer, Connection
 from engine.store.statements import Value, bind
 
@@ -37,12 +38,15 @@ class Shard:
         connections_max: int = 4,
         wait_timeout_s: int = 10,
         pool_wait_ms: int = POOL_WAIT_MS,
+        events: Events | None = None,
     ) -> None:
+        """``events`` are told how long each named statement took."""
         self.dsn = dsn
         self.index = index
         self.packet_bytes_max = PACKET_BYTES_MAX
         self._wait_timeout_s = wait_timeout_s
         self._pool_wait_ms = pool_wait_ms
+        self._events = events
         self._idle: list[Connection] = []
         self._free = asyncio.Semaphore(connections_max)
         self._asked_packet = False
@@ -91,7 +95,8 @@ class Shard:
     async def ask(self, *questions: tuple[str, Mapping[str, Value]]) -> list[Answer]:
         """Several named statements in one round trip."""
         async with self.connection() as connection:
-            return await connection.run_all([bind(name, values) for name, values in questions])
+            name = "+".join(name for name, _ in questions)
+            return await connection.run_all([bind(name, values) for name, values in questions], name=name)
 
     async def now_ms(self) -> int:
         """The shard's time, milliseconds since the epoch: what leases and changes are judged by."""
@@ -123,7 +128,13 @@ class Shard:
             answer = await connection.execute("max_allowed_packet")
             self.packet_bytes_max = min(PACKET_BYTES_MAX, int(answer.rows[0][0])) - PACKET_SLACK_BYTES
             self._asked_packet = True
+        if self._events:
+            connection.on_statement = self._told
         return connection
+
+    def _told(self, name: str, us: int) -> None:
+        if self._events:
+            self._events.emit("statement.ended", statement=name, us=us, shard=self.index)
 
     def _give_back(self, connection: Connection) -> None:
         if connection.usable and not connection.in_transaction:

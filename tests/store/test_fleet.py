@@ -51,10 +51,10 @@ def test_a_creation_that_was_killed_goes_on(two_shards, monkeypatch, statements_
     writes = iter(range(1_000))
     run = Connection.run
 
-    async def killed_before_one_of_them(self, text, *rest):
+    async def killed_before_one_of_them(self, text, *rest, **named):
         if text.startswith(b"INSERT") and next(writes) == statements_done:
             raise asyncio.CancelledError
-        return await run(self, text, *rest)
+        return await run(self, text, *rest, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "run", killed_before_one_of_them)

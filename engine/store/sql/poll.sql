@@ -11,3 +11,13 @@ SELECT 1 FROM signals WHERE worker_id = :worker_id LIMIT 1
 
 -- name: any_due_notice
 SELECT 1 FROM notices FORCE INDEX (due) WHERE due_at <= :now_ms LIMIT 1
+
+-- name: first_unplanned
+-- The first time of each partition that is not planned yet: a loose scan of jobs.due, one entry a partition.
+SELECT partition_id, MIN(next_run_at) FROM jobs
+WHERE partition_id IN (:partitions) AND next_run_at > 0
+GROUP BY partition_id
+
+-- name: first_deferred
+-- The same for waiting runs, by deferred.due.
+SELECT partition_id, MIN(due_at) FROM deferred WHERE partition_id IN (:partitions) GROUP BY partition_id
