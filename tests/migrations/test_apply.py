@@ -102,12 +102,12 @@ def test_a_migration_killed_before_or_after_any_statement_goes_on(
 def killing_run(fatal_call: int, kill_after: bool):
     run_for_real, calls = Connection.run, 0
 
-    async def run_or_die(self: Connection, text: bytes, timeout_ms: int = 10_000):
+    async def run_or_die(self: Connection, text: bytes, *rest, **named):
         nonlocal calls
         calls += 1
         if calls == fatal_call and not kill_after:
             raise Killed
-        answer = await run_for_real(self, text, timeout_ms)
+        answer = await run_for_real(self, text, *rest, **named)
         if calls == fatal_call:
             raise Killed
         return answer
