@@ -15,7 +15,6 @@ from engine.outbound.tls import TlsStream, tls_failure
 from engine.rules.target_text import Origin, Refusal, is_address
 
 CONNECT_MS = 5_000
-HANDSHAKE_MS = 10_000
 
 
 class Opener:
@@ -104,10 +103,9 @@ class Opener:
     async def _secure(self, sock: socket.socket, host: str, session: ssl.SSLSession | None) -> TlsStream | Failure:
         try:
             stream = TlsStream(self._context, host, session)
-            async with asyncio.timeout(HANDSHAKE_MS / 1000):
-                await stream.shake_hands(self._loop, sock, self._turn)
-        except TimeoutError:
-            return Failure(OutcomeKind.TLS_FAILED, "tls_timeout", f"no handshake within {HANDSHAKE_MS} ms")
+            await stream.shake_hands(self._loop, sock, self._turn)
+        except TimeoutError as error:
+            return Failure(OutcomeKind.TLS_FAILED, "tls_timeout", str(error) or "the peer says nothing")
         except ssl.SSLError as error:
             return tls_failure(error)
         except (OSError, ValueError) as error:  # ValueError: a name that no certificate can be for

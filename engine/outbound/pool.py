@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # handshake costs as much as forty requests. Their deadlines are looked at as often.
 PATIENCE_MS = 20
 # Opened at once where there is none yet; after that at most as many as there are, so that their number doubles.
-OPENED_AT_FIRST = 4
+OPENED_AT_FIRST = {"http": 4, "https": 1}
 # Connections that one pool warms at a time, once the first one stands.
 WARMED_AT_ONCE = 16
 # Warming is for a second that is at most this far off.
@@ -138,7 +138,7 @@ class Pool:
 
     def grow(self) -> None:
         """Open connections for waiting requests, within the bounds."""
-        wanted = min(len(self.waiting), max(OPENED_AT_FIRST, len(self.connections)))
+        wanted = min(len(self.waiting), max(OPENED_AT_FIRST[self.key[1].scheme], len(self.connections)))
         while self._opening < wanted and self._reserve():
             self.client.spawn(self._open_for_waiting())
 

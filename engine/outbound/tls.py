@@ -11,6 +11,9 @@ from engine.outbound.exchange import Failure
 from engine.rules.target_text import Origin
 
 READ_BYTES = 65_536
+# A handshake takes two or three flights of the peer's, in some pieces; each piece may take this long.
+FLIGHT_MS_MAX = 5_000
+FLIGHTS_MAX = 32
 # How long after a full handshake its session may be taken up: a certificate is looked at again at least this often.
 SESSION_AGE_MS_MAX = 600_000
 SESSIONS_MAX = 20_000
@@ -50,10 +53,16 @@ class TlsStream:
         self.ssl = context.wrap_bio(self.incoming, self.outgoing, server_hostname=host, session=session)
 
     async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, turn: asyncio.Lock) -> None:
-        """Raises ssl.SSLError or OSError. Those that share ``turn`` take one step in each turn of the event loop."""
-        while not await self._step(turn):
-            await self._exchange_flight(loop, sock)
-        await loop.sock_sendall(sock, self.outgoing.read())
+        """Raises ssl.SSLError, OSError or TimeoutError. Those that share ``turn`` take one step each time around the
+        event loop; only the peer's time counts, not the wait for a turn.
+        """
+        for _ in range(FLIGHTS_MAX):
+            if await self._step(turn):
+                await loop.sock_sendall(sock, self.outgoing.read())
+                return
+            async with asyncio.timeout(FLIGHT_MS_MAX / 1000):
+                await self._exchange_flight(loop, sock)
+        raise TimeoutError("the handshake came in too many pieces")
 
     async def _step(self, turn: asyncio.Lock) -> bool:
         """One step of the handshake, most of a millisecond of this core; whether it was the last."""

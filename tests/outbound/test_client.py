@@ -771,7 +771,7 @@ async def test_closing_while_connections_are_opened_leaves_no_socket():
         async with outbound() as out:
             calls = [out.start(f"http://127.0.0.1:{port}/") for _ in range(10)]
             warming = asyncio.ensure_future(out.client.warm(2, out.target(f"http://127.0.0.1:{port}/").origin, 10))
-            await until_async(lambda: out.client.connections == OPENED_AT_FIRST + 1)
+            await until_async(lambda: out.client.connections == OPENED_AT_FIRST["http"] + 1)
         await asyncio.wait([warming])
         assert out.client.connections == 0
         assert not any(call.done() for call in calls)

@@ -128,7 +128,7 @@ async def test_what_is_no_handshake_is_a_tls_failure(authority, greeting):
 
 @in_loop
 async def test_a_handshake_that_hangs_is_given_up(authority, monkeypatch):
-    monkeypatch.setattr("engine.outbound.opening.HANDSHAKE_MS", 50)
+    monkeypatch.setattr("engine.outbound.tls.FLIGHT_MS_MAX", 50)
 
     async def script(visit):
         while await visit.read():
@@ -247,3 +247,23 @@ async def test_ten_thousand_broken_handshakes_leak_no_socket(authority):
         assert out.client.connections == 0
         assert not out.client._pools
         await until_async(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@in_loop
+async def test_a_handshake_that_drips_is_given_up(authority):
+    async def script(visit):
+        await visit.read()
+        await visit.say(b"\x16\x03\x03\x40\x00", *[b"\x02"] * 100)
+
+    async with serving(script) as peer, trusting(authority) as out:
+        outcome = await out.call(url(peer))
+        assert (outcome.kind, outcome.reason) == (OutcomeKind.TLS_FAILED, "tls_timeout")
+        assert out.client.connections == 0
+
+
+@in_loop
+async def test_a_cold_burst_over_tls_opens_one_connection_and_shares_it(authority):
+    async with serving(answering(OK), authority.server()) as peer, trusting(authority) as out:
+        outcomes = await asyncio.gather(*(out.start(url(peer)) for _ in range(50)))
+        assert {outcome.status for outcome in outcomes} == {200}
+        assert peer.visits < 10
