@@ -43,6 +43,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "notice.refused": (INFO, "a notice's address may not be called"),
     "notice.given_up": (INFO, "a notice could not be delivered for a day"),
     "stage.unavailable": (WARNING, "a shard did not answer; trying again"),
+    "stage.outrun": (DEBUG, "others held what a stage wanted, again and again; trying again"),
     "stage.failed": (ERROR, "a stage failed; trying again"),
     "child.started": (INFO, "process started"),
     "child.ended": (WARNING, "process ended; starting it again"),

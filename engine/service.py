@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from engine.clock import Clock
-from engine.errors import StoreUnavailable
+from engine.errors import Conflict, StoreUnavailable
 from engine.events import Events
 
 # After a failure a stage waits this long, doubling up to the maximum, so that a broken shard costs little.
@@ -77,6 +77,9 @@ class Service:
                 self._events.emit("stage.unavailable", stage=self.name, error=str(error))
                 await self._rest(pause_ms)
                 pause_ms = min(2 * pause_ms, FAILURE_PAUSE_MS_MAX)
+            except Conflict as error:
+                self._events.emit("stage.outrun", stage=self.name, error=str(error))
+                await self._rest(pause_ms)
             except Exception as error:
                 self._events.emit("stage.failed", stage=self.name, error=error)
                 await self._rest(pause_ms)

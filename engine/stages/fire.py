@@ -171,8 +171,11 @@ class Fire:
             self._refuse(run, now_ms)
             return False
         tenant = self._tenant_of(run.tenant_id)
-        if tenant is None:
+        if tenant is None and _outlasts(run, now_ms):
             self._held.again(run, now_ms + UNKNOWN_TENANT_MS)
+            return False
+        if tenant is None:
+            self._ends[run.shard_index].given_back(run)
             return False
         if tenant.disabled:
             self._ends[run.shard_index].skipped(run, Reason.TENANT_DISABLED)

@@ -96,7 +96,9 @@ class Plan:
             partitions = await self._partitions_with_work(horizon_at_ms)
             if partitions:
                 batch = await self._plan(partitions, now_ms, horizon_at_ms)
-                return bool(batch.advances) and horizon_at_ms <= now_ms + self._settings.horizon_ms
+                if batch.advances:
+                    return horizon_at_ms <= now_ms + self._settings.horizon_ms
+                # Somebody else holds what is urgent; that must not hold up what is not.
         return False
 
     def _horizons(self, now_ms: int) -> list[int]:

@@ -23,6 +23,9 @@ from engine.store.statements import Value
 RUNS_PER_BATCH = 1_000
 ORPHANS_INTERVAL_MS = 5_000
 
+# A run whose lease has been over for so long is not held by anybody: writing an outcome waits a few seconds in a peak.
+LOST_MS = 60_000
+
 # Runs are claimed at most this far ahead; nothing a worker held lies beyond it.
 CLAIMED_AHEAD_MS_MAX = 600_000
 
@@ -75,27 +78,42 @@ class Reap:
         self._clock = clock
         self._events = events
         self._answering_since_boot_ms: int | None = None
+        self._answered_boot_ms = 0
         self._orphans_at_ms = 0
 
     async def run_once(self, now_ms: int) -> bool:
         """Reap one batch of one dead worker; True if there may be more."""
         try:
-            rows = (await self._shard.execute("expired_workers")).rows
+            return await self._run_once(now_ms)
         except StoreUnavailable:
+            # Also where it answers but cannot be written: no worker could renew there.
             self._answering_since_boot_ms = None
             raise
-        if self._answering_since_boot_ms is None:
-            self._answering_since_boot_ms = self._clock.boot_ms()
+
+    async def _run_once(self, now_ms: int) -> bool:
+        rows = (await self._shard.execute("expired_workers")).rows
+        self._note_answer()
         for worker_id, lease_until in rows:
             if lease_until > 0 and not await self._condemn(worker_id):
                 continue
             return await self._reap_worker(worker_id, now_ms)
         return await self._reap_orphans(now_ms)
 
+    def _note_answer(self) -> None:
+        """A gap is also a silence of our own: where a whole machine was paused, every lease on it is expired."""
+        boot_ms = self._clock.boot_ms()
+        gap_ms_max = self._settings.lease_ms - 2 * self._settings.heartbeat_ms
+        if self._answering_since_boot_ms is None or boot_ms - self._answered_boot_ms > gap_ms_max:
+            self._answering_since_boot_ms = boot_ms
+        self._answered_boot_ms = boot_ms
+
+    def _answering(self) -> bool:
+        since = self._answering_since_boot_ms
+        return since is not None and self._clock.boot_ms() - since >= self._settings.lease_ms
+
     async def _condemn(self, worker_id: int) -> bool:
         """After an outage all leases are expired: one counts once this shard has answered for a whole lease."""
-        since = self._answering_since_boot_ms
-        if since is None or self._clock.boot_ms() - since < self._settings.lease_ms:
+        if not self._answering():
             return False
         answer = await self._shard.execute("condemn_worker", {"worker_id": worker_id})
         if answer.found:
@@ -112,14 +130,21 @@ class Reap:
         return await self._reap(worker_id, keys, now_ms)
 
     async def _reap_orphans(self, now_ms: int) -> bool:
-        """Runs whose worker is no longer known: it claimed them in a transaction that ended after it was reaped.
+        """Runs whose worker is no longer known: it claimed them in a transaction that ended after it was reaped. And
+        runs that a live one has lost: it cannot fire them any more, and has had long enough to write how they ended.
 
         The mark's mover puts every open run into ``deferred``, due when its lease ends; there they are found.
         """
-        if now_ms < self._orphans_at_ms:
+        if now_ms < self._orphans_at_ms or not self._answering():
             return False
         self._orphans_at_ms = now_ms + ORPHANS_INTERVAL_MS
-        values: dict[str, Value] = {"partitions": self._all_partitions, "now_ms": now_ms, "rows_max": RUNS_PER_BATCH}
+        shard_ms = await self._shard.now_ms()
+        values: dict[str, Value] = {
+            "partitions": self._all_partitions,
+            "now_ms": shard_ms,
+            "lost_before": shard_ms - LOST_MS,
+            "rows_max": RUNS_PER_BATCH,
+        }
         rows = (await self._shard.execute("orphaned_runs", values)).rows
         for worker_id in {row[0] for row in rows}:
             await self._reap(worker_id, sorted(RunKey(*row[1:]) for row in rows if row[0] == worker_id), now_ms)

@@ -32,9 +32,17 @@ SESSION = (
 )
 
 _DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT, _DUPLICATE, _NO_PARTITION = 1213, 1205, 3572, 1062, 1526
-# 1290 and 1836: read-only; 1021 and 1114: disk or table full; 1053: shutdown; 1927 and 3024: killed.
-_UNAVAILABLE = frozenset({1290, 1836, 1021, 1114, 1053, 1927, 3024, 1040, 1203, 1317, 3100})
-_CONFLICTS = frozenset({_DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT})
+# 3101: a group of servers has rolled the transaction back at its COMMIT.
+_CONFLICTS = frozenset({_DEADLOCK, _LOCK_WAIT, _LOCK_NOWAIT, 3101})
+# What passes by itself or by somebody who looks after the server, never by a change of ours.
+_UNAVAILABLE = frozenset(
+    {
+        *(1053, 1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3024, 3169, 4031),  # going down, cut off, killed, idle
+        *(1290, 1792, 1836, 3032, 3100),  # read-only, offline
+        *(3, 1021, 1026, 1030, 1114, 1180, 1598),  # disk or table full, cannot be written
+        *(1037, 1038, 1040, 1041, 1135, 1203, 1226, 1637),  # out of memory, threads, connections
+    }
+)
 
 Row = tuple[Any, ...]
 
@@ -179,10 +187,12 @@ class Connection:
         await self.run(b"ROLLBACK TO SAVEPOINT step")
 
     async def commit(self) -> None:
-        """COMMIT; CommitUnknown if the connection breaks before the answer."""
+        """COMMIT; CommitUnknown if there is no answer, or one that says neither yes nor no."""
         try:
             await self.run(b"COMMIT", name="commit")
-        except StoreUnavailable as error:
+        except Conflict:
+            raise
+        except Exception as error:
             self.abort()
             raise CommitUnknown(str(error)) from error
         self.in_transaction = False

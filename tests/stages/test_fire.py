@@ -17,7 +17,7 @@ from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
 from engine.rules.quota import ORIGIN_IN_FLIGHT, PRIORITY_STARTS_PER_S
-from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, Fire
+from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, LEASE_SLACK_MS, Fire
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.versions import CallPlan
 from engine.store.tenants import Tenant
@@ -203,6 +203,20 @@ def test_a_tenant_that_is_not_known_yet_delays_its_run_until_it_is(receiver: Rec
         await asyncio.sleep(0)
         gun.tenant = known
         assert [outcome.status for outcome in await gun.outcomes(1)] == [200]
+
+    with_gun(receiver, body)
+
+
+def test_p2_a_run_whose_tenant_stays_unknown_goes_back_when_its_lease_ends_and_costs_no_try(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        gun.tenant = None
+        run, known_later = gun.run("/ok/unknown", -1), gun.run("/ok/known-later", -1)
+        run.lease_until_ms = gun.clock.now_ms() + run.call.timeout_ms + LEASE_SLACK_MS + 100
+        gun.fire.hold([run, known_later])
+        await until_async(lambda: gun.ends.returned)
+        gun.tenant = Tenant(7, "seven", False, None, (b"k" * 32,), {})
+        await gun.outcomes(1)
+        assert gun.ends.returned == [run]
 
     with_gun(receiver, body)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.config import Dsn
+from engine.errors import StoreUnavailable
 from engine.model import OutcomeKind, Reason, RetryPolicy, RunAt, RunState
-from engine.stages.reap import Reap
+from engine.stages.held import HeldRun
+from engine.stages.reap import LOST_MS, Reap
 from engine.stages.sweep import BEHIND_MS, STEP_MS
 from tests.support.world import SETTINGS, Worker, World, run_world
 
@@ -70,8 +74,10 @@ def test_after_an_outage_an_expired_lease_counts_once_the_shard_has_answered_for
         worker = await planned(world, 1)
         await world.rows("UPDATE workers SET lease_until = 1")
         reap = world.reap()
-        await reap_all(world, reap)
-        world.clock.advance(SETTINGS.lease_ms - 1)
+        for _ in range(SETTINGS.lease_ms // SETTINGS.heartbeat_ms):
+            await reap_all(world, reap)
+            world.clock.advance(SETTINGS.heartbeat_ms)
+        world.clock.advance(-1)
         await reap_all(world, reap)
         assert (await world.states())[0][1] == RunState.RUNNING
         await worker.lease.run_once(world.now_ms)
@@ -141,15 +147,97 @@ def test_the_mark_passes_finished_runs_and_defers_open_ones_to_the_end_of_their_
     run_world(shard_dsn, body)
 
 
+async def reap_for_a_lease(world: World, reap: Reap) -> None:
+    """Reap again and again while the shard answers for a whole lease."""
+    for _ in range(SETTINGS.lease_ms // SETTINGS.heartbeat_ms + 1):
+        await reap_all(world, reap)
+        world.clock.advance(SETTINGS.heartbeat_ms)
+    await reap_all(world, reap)
+
+
+async def lost(world: World, run: HeldRun, ended_ms: int) -> None:
+    """The run's lease ended so long ago by the shard's clock, and the mark has passed it."""
+    lease_until_ms = await world.shard.now_ms() - ended_ms
+    await world.rows(f"UPDATE runs SET lease_until = {lease_until_ms}")
+    await world.rows(f"REPLACE INTO deferred VALUES {(*run.key, lease_until_ms, int(Reason.SWEPT))}")
+
+
 def test_p2_a_claim_committed_after_its_worker_was_reaped_is_found_when_its_lease_is_over(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         worker = await planned(world, 1)
         await world.rows("DELETE FROM workers")
-        (run,) = worker.runs()
-        world.clock.wall_ms = run.lease_until_ms + 1
-        await world.rows(f"INSERT INTO deferred VALUES {(*run.key, run.lease_until_ms, int(Reason.SWEPT))}")
-        await reap_all(world, world.reap())
+        await lost(world, worker.runs()[0], 1)
+        await reap_for_a_lease(world, world.reap())
         assert await world.rows("SELECT state, tries FROM runs") == [(RunState.WAITING, 1)]
-        assert await world.rows("SELECT due_at, reason FROM deferred") == [(world.now_ms, Reason.REAPED)]
+        ((due_ms, reason),) = await world.rows("SELECT due_at, reason FROM deferred")
+        assert due_ms <= world.now_ms
+        assert reason == Reason.REAPED
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_a_run_that_a_live_worker_has_lost_is_found_when_it_has_had_long_enough_to_end_it(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        reap = world.reap()
+        await lost(world, worker.runs()[0], LOST_MS - 30_000)
+        await reap_for_a_lease(world, reap)
+        assert await world.rows("SELECT state FROM runs") == [(RunState.RUNNING,)]
+        await lost(world, worker.runs()[0], LOST_MS)
+        await reap_for_a_lease(world, reap)
+        assert await world.rows("SELECT state, tries FROM runs") == [(RunState.WAITING, 1)]
+        await worker.end(worker.runs()[0])
+        assert await world.rows("SELECT state, tries FROM runs") == [(RunState.WAITING, 1)]
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_a_machine_that_was_paused_whole_condemns_no_worker_before_it_could_renew(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        await planned(world, 1)
+        reap = world.reap()
+        await reap_for_a_lease(world, reap)
+        world.clock.advance(2 * SETTINGS.lease_ms)  # the machine slept; boot time runs on
+        await world.rows("UPDATE workers SET lease_until = 1")
+        await reap_all(world, reap)
+        assert (await world.states())[0][1] == RunState.RUNNING
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_a_shard_that_can_be_read_but_not_written_does_not_count_as_answering(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        reap = world.reap()
+        await reap_for_a_lease(world, reap)
+        await world.rows("UPDATE workers SET lease_until = 1")
+        await world.rows("SET GLOBAL super_read_only = ON")
+        try:
+            with pytest.raises(StoreUnavailable):
+                await reap_all(world, reap)
+        finally:
+            await world.rows("SET GLOBAL super_read_only = OFF")
+            await world.rows("SET GLOBAL read_only = OFF")
+        await reap_all(world, reap)
+        assert (await world.states())[0][1] == RunState.RUNNING
+        await worker.lease.run_once(world.now_ms)
+        assert worker.lost == 0
+
+    run_world(shard_dsn, body)
+
+
+def test_an_idle_transaction_on_a_run_below_the_mark_holds_up_the_mark_and_no_planner(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        await world.rows(f"UPDATE marks SET mark_at = mark_at - {BEHIND_MS + 2 * STEP_MS}")
+        past_ms = worker.runs()[0].key.scheduled_at_ms - BEHIND_MS - STEP_MS
+        await world.rows(f"UPDATE runs SET scheduled_at = {past_ms}")
+        async with world.shard.transaction() as idle:
+            await idle.run(b"SELECT * FROM runs FOR UPDATE")
+            await world.sweep().run_once(world.now_ms)
+            assert "mark.busy" in world.names_told()
+            assert await world.rows(f"SELECT COUNT(*) FROM marks WHERE mark_at <= {past_ms}") != [(0,)]
+        await world.sweep().run_once(world.now_ms)
+        assert await world.rows("SELECT COUNT(*) FROM deferred") == [(1,)]
 
     run_world(shard_dsn, body)

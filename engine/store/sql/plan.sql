@@ -82,10 +82,12 @@ SET j.state = 3, j.next_run_at = NULL, j.resume_at = k.resume_at, j.state_note =
 WHERE j.version = k.version AND j.state = 1
 
 -- name: my_planned_runs
--- After an unknown commit: which of these keys are mine with this attempt.
+-- After an unknown commit: which of these keys are mine with this attempt. FOR SHARE waits for a transaction whose
+-- COMMIT is still on its way: looked up without it, such runs would be missing now and nobody's later.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.attempt
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
   AND r.attempt = k.attempt
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.worker_id = :worker_id AND r.state = 2
+FOR SHARE OF r
