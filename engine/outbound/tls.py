@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from typing import NamedTuple
 
 from engine.model import OutcomeKind
 from engine.outbound.exchange import Failure
@@ -16,6 +17,9 @@ FLIGHT_MS_MAX = 5_000
 FLIGHTS_MAX = 32
 # How long after a full handshake its session may be taken up: a certificate is looked at again at least this often.
 SESSION_AGE_MS_MAX = 600_000
+# Python copies a session by writing its certificates out and reading them in again, a third of a millisecond: once in
+# this time is enough for each origin.
+SESSION_RENEWED_MS = 60_000
 SESSIONS_MAX = 20_000
 
 # X509_V_ERR_... of OpenSSL's x509_vfy.h, which Python passes on as verify_code.
@@ -84,29 +88,39 @@ class TlsStream:
             self.incoming.write_eof()
 
 
+class _Kept(NamedTuple):
+    session: ssl.SSLSession
+    verified_ms: int
+    kept_ms: int
+
+
 class Sessions:
     """TLS sessions by tenant and origin; a new connection that takes one up skips most of a handshake."""
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[int, Origin], tuple[ssl.SSLSession, int]] = {}
+        self._kept: dict[tuple[int, Origin], _Kept] = {}
 
     def find(self, key: tuple[int, Origin], now_ms: int) -> ssl.SSLSession | None:
         """A session that may still be taken up."""
-        session, verified_ms = self._sessions.get(key, (None, 0))
-        return session if now_ms - verified_ms <= SESSION_AGE_MS_MAX else None
+        kept = self._kept.get(key)
+        return kept.session if kept and now_ms - kept.verified_ms <= SESSION_AGE_MS_MAX else None
 
     def keep(self, key: tuple[int, Origin], stream: TlsStream, now_ms: int) -> None:
         """Remember a connection's session; one that was itself resumed keeps the age of its full handshake."""
-        session = stream.ssl.session
-        if session is None:
+        kept = self._kept.pop(key, None)
+        if kept and now_ms - kept.kept_ms < SESSION_RENEWED_MS:
+            self._kept[key] = kept
             return
+        verified_ms = now_ms
         if stream.ssl.session_reused:
-            if key in self._sessions:
-                self._sessions[key] = (session, self._sessions[key][1])
-            return
-        if len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[key] = (session, now_ms)
+            if kept is None:
+                return
+            verified_ms = kept.verified_ms
+        session = stream.ssl.session
+        if session and (session.has_ticket or stream.ssl.version() == "TLSv1.2"):
+            while len(self._kept) >= SESSIONS_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = _Kept(session, verified_ms, now_ms)
 
 
 def tls_failure(error: ssl.SSLError) -> Failure:

@@ -7,12 +7,14 @@ import socket
 import ssl
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from engine.model import OutcomeKind
 from engine.outbound.client import Limits
+from engine.outbound.tls import SESSION_AGE_MS_MAX, SESSION_RENEWED_MS, Sessions
 from tests.outbound.test_client import CHUNKED, in_loop
 from tests.support.certificates import NAME, Authority
 from tests.support.peer import OK, Names, answering, once, outbound, serving
@@ -267,3 +269,44 @@ async def test_a_cold_burst_over_tls_opens_one_connection_and_shares_it(authorit
         outcomes = await asyncio.gather(*(out.start(url(peer)) for _ in range(50)))
         assert {outcome.status for outcome in outcomes} == {200}
         assert peer.visits < 10
+
+
+class Stream:
+    """A connection's TLS, as far as its session goes."""
+
+    def __init__(self, session, reused=False, has_ticket=True):
+        self.ssl = SimpleNamespace(
+            session=SimpleNamespace(name=session, has_ticket=has_ticket),
+            session_reused=reused,
+            version=lambda: "TLSv1.3",
+        )
+
+
+def test_p9_a_session_is_taken_up_for_ten_minutes_after_its_full_handshake_however_often_it_is_renewed():
+    sessions = Sessions()
+    sessions.keep("origin", Stream("full"), 0)
+    for now_ms in range(SESSION_RENEWED_MS, SESSION_AGE_MS_MAX + 1, SESSION_RENEWED_MS):
+        sessions.keep("origin", Stream(now_ms, reused=True), now_ms)
+        assert sessions.find("origin", now_ms).name == now_ms
+    assert sessions.find("origin", SESSION_AGE_MS_MAX + 1) is None
+    sessions.keep("origin", Stream("full again"), SESSION_AGE_MS_MAX + SESSION_RENEWED_MS)
+    assert sessions.find("origin", SESSION_AGE_MS_MAX + SESSION_RENEWED_MS).name == "full again"
+
+
+def test_a_session_is_copied_at_most_once_a_minute_and_only_if_it_can_be_taken_up():
+    sessions = Sessions()
+    sessions.keep("origin", Stream("no ticket yet", has_ticket=False), 0)
+    assert sessions.find("origin", 0) is None
+    sessions.keep("origin", Stream("first"), 1)
+    sessions.keep("origin", Stream("second"), SESSION_RENEWED_MS)
+    assert sessions.find("origin", SESSION_RENEWED_MS).name == "first"
+    sessions.keep("unknown", Stream("of unknown age", reused=True), 0)
+    assert sessions.find("unknown", 0) is None
+
+
+def test_sessions_are_bounded(monkeypatch):
+    monkeypatch.setattr("engine.outbound.tls.SESSIONS_MAX", 2)
+    sessions = Sessions()
+    for number in range(4):
+        sessions.keep(number, Stream(number), 0)
+    assert [bool(sessions.find(number, 0)) for number in range(4)] == [False, False, True, True]
