@@ -7,7 +7,7 @@ a checkout with an older build says so at once, instead of misbehaving somewhere
 from collections.abc import Mapping
 from importlib import import_module
 
-ABI = {"batch": 1, "cron": 1, "wheel": 1, "wire": 1}
+ABI = {"batch": 1, "cron": 2, "wheel": 1, "wire": 1}
 
 
 def require(abi: Mapping[str, int]) -> None:

@@ -57,7 +57,7 @@ cdef extern from *:
     int highest_bit(uint64_t) noexcept nogil
     int bits_set(uint64_t) noexcept nogil
 
-ABI = 1
+ABI = 2
 TEXT_CHARS_MAX = 256
 
 CYCLE_S = CYCLE
@@ -1009,7 +1009,8 @@ cdef uint32_t _by_weekday(Days* days, int length, int first) noexcept:
             found |= <uint32_t>1 << highest_bit(these)
         for week in range(1, 6):
             if days.nth[weekday] >> week & 1:
-                found |= these & (<uint32_t>1 << (begin + 7 * (week - 1)))
+                # A fifth one may lie past the 31st.
+                found |= <uint32_t>(these & (<uint64_t>1 << (begin + 7 * (week - 1))))
     return found
 
 
