@@ -18,6 +18,7 @@ from bench import load
 from bench.chart import write_chart
 from bench.instead import run_instead
 from bench.load import Load, Origins
+from bench.profiled import profiled
 from bench.rounds import Progress, count
 from bench.world import World, world
 from engine.clock import SystemClock
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--idle", type=count, metavar="SECONDS", help="instead one run a second for so long")
     parser.add_argument("--ahead", type=count, default=AHEAD_S, metavar="S", help="from stored to due, at least (35)")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the lag as SVG")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="of an executor: .svg a flame graph, else stacks")
     parser.add_argument("--alone", action="store_true", help="without what a user would pick instead")
 
 
@@ -56,7 +58,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         sink = _start_sink(here, args)
         here.start_engine({"SSL_CERT_FILE": str(sink.certificate)} if args.tls else None)
         made = asyncio.run(_store(here, sink, dead_port, args))
-        costs = _watch(here, made)
+        with profiled(here.engine_pids("executor")[0], args.profile):
+            costs = _watch(here, made)
         here.stop_engine()
         calls = list(sink.calls())
         found = _figures(calls, made) | ({} if args.idle else costs)

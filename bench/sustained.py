@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,6 +17,7 @@ from bench import load
 from bench.instead import run_instead
 from bench.load import Load
 from bench.peak import APSCHEDULER_RUNS, INSTEAD_AHEAD_MS
+from bench.profiled import profiled
 from bench.rounds import Progress, count
 from bench.world import Cpu, World, world
 from engine.clock import SystemClock
@@ -39,6 +41,7 @@ class Spent(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=count, default=50_000, metavar="N", help="due at once (50,000)")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="of an executor: .svg a flame graph, else stacks")
     parser.add_argument("--alone", action="store_true", help="without what a user would pick instead")
 
 
@@ -46,9 +49,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with world(progress, log_level="debug") as here:
         sink = here.start_sink()
         here.start_engine()
-        made, begun_ms, before = asyncio.run(_store(here, sink, args.runs))
-        here.until_called(args.runs, begun_ms + WAIT_MS_MIN + args.runs // CALLS_PER_MS_MIN)
-        here.until_settled()
+        with profiled(here.engine_pids("executor")[0], args.profile):
+            made, begun_ms, before = asyncio.run(_store(here, sink, args.runs))
+            here.until_called(args.runs, begun_ms + WAIT_MS_MIN + args.runs // CALLS_PER_MS_MIN)
+            here.until_settled()
         spent = Spent(begun_ms, _last_settled_ms(here), before, here.cpu())
         here.stop_engine()
         figures = _figures(sink, made, spent)
