@@ -155,7 +155,8 @@ async def _plan_when_told(settings: Settings, pipe: Pipe) -> None:
     plans = []
     for index, dsn in enumerate(settings.shards):
         shard, beat_shard = Shard(dsn, index), Shard(dsn, index, connections_max=1)
-        lease = Lease(beat_shard, await placed_partitions(shard, events), settings, clock, events, lambda: None)
+        partitions = await placed_partitions(shard, len(settings.shards), events)
+        lease = Lease(beat_shard, partitions, settings, clock, events, lambda: None)
         await _own_fair_share(lease, settings, clock)
         Service("heartbeat", lease.run_once, settings.heartbeat_ms, clock, events).start()
         plans.append(Plan(shard, lease, Forecast(shard, lease), held, held.add, versions, settings, clock, events))

@@ -218,6 +218,11 @@ class Settings:
         "info", "log", _one_of("debug", "info", "warning", "error"), "least severe events that are logged"
     )
 
+    @property
+    def wait_timeout_s(self) -> int:
+        """A session that is silent for a worker's lease is ended, so that a stopped process frees what it locked."""
+        return max(1, self.lease_ms // 1000)
+
 
 FIELDS = tuple(
     Field(name=about.pop("name") or each.name, attribute=each.name, **about)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
+from functools import partial
 
 from engine.clock import SystemClock
 from engine.config import Settings
@@ -61,19 +62,26 @@ class Executor:
         self._clock = clock
         self._report = Report(f"executor-{slot}", clock, metrics)
         self._services: list[Service] = []
-        self._heartbeats: list[Service] = []
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then drain."""
-        await self._start()
-        await stop.wait()
+        """Work until ``stop`` is set, then drain. A shard that is away at the start holds up no other."""
+        starting = asyncio.gather(*self._start())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            starting.result()
+            await stopped
+        starting.cancel()
         self._events.emit("node.draining", held=len(self._held), in_flight=self._fire.in_flight)
         await self._drain()
 
-    async def _start(self) -> None:
+    def _start(self) -> list[Coroutine[None, None, None]]:
         settings, clock, events = self._settings, self._clock, self._events
         guard = guard_of(settings)
-        self._shards = [Shard(dsn, index, events=events) for index, dsn in enumerate(settings.shards)]
+        wait_s = settings.wait_timeout_s
+        self._shards = [
+            Shard(dsn, index, wait_timeout_s=wait_s, events=events) for index, dsn in enumerate(settings.shards)
+        ]
         self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
         resolver, limits = CachingResolver(DnsResolver(), clock), Limits(connections=make_room(Limits().connections))
@@ -82,26 +90,28 @@ class Executor:
         self._leases: list[Lease] = []
         is_told, is_busy = self._tenancy.is_told, self._is_busy
         self._settles = [Settle(shard, self._held, clock, events, is_told, is_busy) for shard in self._shards]
-        self._fire = Fire(
-            self._held, self._leases, self._client, self._tenancy.known, self._settles, clock, events
-        )
+        self._fire = Fire(self._held, self._leases, self._client, self._tenancy.known, self._settles, clock, events)
         versions = Versions(guard)
         self._tenancy.wake = self._serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
-        for shard, beat_shard, settle in zip(self._shards, self._beat_shards, self._settles, strict=True):
-            await self._start_shard(shard, beat_shard, settle, versions)
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
+        placed: list[list[int]] = [[] for _ in self._shards]
+        self._leases += [
+            Lease(beat_shard, partitions, settings, clock, events, partial(self._lost, beat_shard.index))
+            for beat_shard, partitions in zip(self._beat_shards, placed, strict=True)
+        ]
+        return [self._start_shard(shard, placed[shard.index], versions) for shard in self._shards]
 
-    async def _start_shard(self, shard: Shard, beat_shard: Shard, settle: Settle, versions: Versions) -> None:
+    async def _start_shard(self, shard: Shard, partitions: list[int], versions: Versions) -> None:
+        """Begin work on a shard once it answers; ``partitions`` is filled then, which its lease and stages hold too."""
         settings, clock, events = self._settings, self._clock, self._events
-        partitions = await placed_partitions(shard, self._events)
-        lease = Lease(beat_shard, partitions, settings, clock, events, lambda: self._lost(shard.index))
-        self._leases.append(lease)
+        partitions += await placed_partitions(shard, len(settings.shards), events)
+        lease, settle = self._leases[shard.index], self._settles[shard.index]
         forecast = Forecast(shard, lease)
         plan = Plan(shard, lease, forecast, self._held, self._fire.hold, versions, settings, clock, events)
         claim = Claim(shard, lease, partitions, self._held, self._fire.hold, versions, clock, events)
         signals = Signals(shard, lease, self._held, self._fire)
         number = shard.index
-        self._heartbeats.append(self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms))
+        self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms)
         plan_service = self._serve(f"plan-{number}", plan.run_once, WOKEN_INTERVAL_MS)
         self._serve(f"forecast-{number}", forecast.run_once, FORECAST_INTERVAL_MS)
         claim_service = self._serve(f"claim-{number}", claim.run_once, WOKEN_INTERVAL_MS)
@@ -161,8 +171,7 @@ class Executor:
     async def _drain(self) -> None:
         """Hand over what is not due at once, finish what is in flight, write every outcome, release the leases."""
         await self._stop_services("poll-", "plan-", "forecast-", "claim-")
-        for lease in self._leases:
-            await self._best_effort(lease.drain())
+        await asyncio.gather(*(self._best_effort(lease.drain()) for lease in self._leases))
         soon_ms = self._clock.now_ms() + DRAIN_FIRES_MS
         for run in self._held.unfired():
             if run.due_ms > soon_ms:
@@ -170,10 +179,8 @@ class Executor:
                 self._settles[run.shard_index].given_back(run)
         await self._held.empty()
         await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "health")
-        for settle in self._settles:
-            await self._best_effort(settle.finish())
-        for lease in self._leases:
-            await self._best_effort(lease.release())
+        await asyncio.gather(*(self._best_effort(settle.finish()) for settle in self._settles))
+        await asyncio.gather(*(self._best_effort(lease.release()) for lease in self._leases))
         self._fire.stop()
         await self._client.close()
         for shard in (*self._shards, *self._beat_shards):

@@ -59,7 +59,11 @@ class Keeper:
         """Work until ``stop`` is set."""
         server = self._health_server()
         serving = asyncio.get_running_loop().create_task(server.serve())
-        shards = [Shard(dsn, index, events=self._events) for index, dsn in enumerate(self._settings.shards)]
+        wait_s = self._settings.wait_timeout_s
+        shards = [
+            Shard(dsn, index, wait_timeout_s=wait_s, events=self._events)
+            for index, dsn in enumerate(self._settings.shards)
+        ]
         self._guard = guard_of(self._settings)
         resolver = CachingResolver(DnsResolver(), self._clock)
         self._client = HttpClient(asyncio.get_running_loop(), self._clock, self._guard, resolver)
@@ -78,7 +82,7 @@ class Keeper:
             await shard.close()
 
     async def _start_shard(self, shard: Shard) -> None:
-        partitions = await placed_partitions(shard, self._events)
+        partitions = await placed_partitions(shard, len(self._settings.shards), self._events)
         versions = Versions(self._guard)
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
         number = shard.index

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from typing import Any
 
 from engine.clock import SystemClock
 from engine.config import Settings
+from engine.errors import StoreUnavailable
 from engine.node import Supervisor
 from engine.settings import SettingsError, load_settings, settings_arguments
 from engine.store.fleet import check_fleet
@@ -38,10 +40,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _check(settings: Settings) -> None:
-    """Every server is one we can work with, and they are the shards of one fleet in their order."""
+    """Every server that answers is one we can work with, and they are the shards of one fleet in their order.
+
+    One that is away now is left to the engine, which waits for it: the others' jobs must not.
+    """
     shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
-    for shard in shards:
+    present = [shard for shard in shards if await _answers(shard)]
+    for shard in present:
         await check_server(shard.dsn, SystemClock())
-    await check_fleet(shards)
+    if present:
+        await check_fleet(present, len(shards))
     for shard in shards:
         await shard.close()
+
+
+async def _answers(shard: Shard) -> bool:
+    try:
+        await shard.now_ms()
+    except StoreUnavailable as error:
+        print(f"starting without it, until it answers: {error}", file=sys.stderr, flush=True)
+        return False
+    return True

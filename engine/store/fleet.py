@@ -49,15 +49,18 @@ async def refuse_other_fleet(dsns: Sequence[Dsn], partition_count: int | None = 
     _compare(dsns, rows, _wanted(rows, partition_count))
 
 
-async def check_fleet(shards: Sequence[Shard]) -> FleetRow:
-    """The fleet of these shards, each in its place; OperatorError if one is missing, foreign or out of order."""
+async def check_fleet(shards: Sequence[Shard], shard_count: int | None = None) -> FleetRow:
+    """The fleet of these shards, each in its place; OperatorError if one is missing, foreign or out of order. Where
+    some are left out, ``shard_count`` says how many there are."""
     rows = [await read_fleet(shard) for shard in shards]
     for shard, row in zip(shards, rows, strict=True):
         if row is None:
             raise OperatorError(f"{shard.dsn}: no fleet was created here; run: secondzero migrate --shard …")
     first = rows[0]
     assert first is not None  # noqa: S101 - checked above
-    _compare([shard.dsn for shard in shards], rows, _wanted(rows, None))
+    count = shard_count or len(shards)
+    wanted = [FleetRow(first.fleet_id, shard.index, count, first.partition_count) for shard in shards]
+    _compare([shard.dsn for shard in shards], rows, wanted)
     return first
 
 
@@ -84,10 +87,12 @@ def _wanted(rows: Sequence[FleetRow | None], partition_count: int | None) -> lis
     return [FleetRow(first.fleet_id, index, len(rows), count) for index in range(len(rows))]
 
 
-async def placed_partitions(shard: Shard, events: Events) -> list[int]:
-    """The partitions of a shard, asked until it answers: an engine may start before its database."""
+async def placed_partitions(shard: Shard, shard_count: int, events: Events) -> list[int]:
+    """The partitions of a shard, asked until it answers: an engine may start before its database. OperatorError if it
+    is not this shard of a fleet of so many."""
     while True:
         try:
+            await check_fleet([shard], shard_count)
             return [row[0] for row in (await shard.execute("placed_partitions")).rows]
         except StoreUnavailable as error:
             events.emit("stage.unavailable", stage="start", error=str(error))
