@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.auth import authenticate, check_scope
 from api.errors import INTERNAL, METHOD_NOT_ALLOWED, Problem, problem_of
+from api.limits import REQUESTS_LIMIT, limits_of
 from api.requests import Call, check_acceptable
 from api.responses import JSON, Answer, problem_response
 from api.service import Service
@@ -24,15 +25,18 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Endpoint:
-    """One URL of the API. ``full_only`` keeps read keys out even of GET."""
+    """One URL of the API. ``full_only`` keeps read keys out even of GET, ``reads`` lets them POST."""
 
-    def __init__(self, service: Service, handlers: Mapping[str, Handler], *, full_only: bool = False) -> None:
+    def __init__(
+        self, service: Service, handlers: Mapping[str, Handler], *, full_only: bool = False, reads: bool = False
+    ) -> None:
         self._service = service
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers["HEAD"] = handlers["GET"]
         self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"}))
         self._full_only = full_only
+        self._reads = reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -47,9 +51,13 @@ class Endpoint:
             raise Problem(METHOD_NOT_ALLOWED, f"allowed here: {self._allow}", headers={"Allow": self._allow})
         now_ms = self._service.clock.now_ms()
         key = await authenticate(request, self._service.tenants, now_ms)
-        tenant_id = check_scope(key, request.method, self._full_only)
+        tenant_id = check_scope(key, "GET" if self._reads else request.method, self._full_only)
+        tenant = await self._service.tenants.tenants.get(tenant_id)
+        allowance = self._service.rates.take(tenant_id, limits_of(tenant)[REQUESTS_LIMIT])
         check_acceptable(request, JSON)
-        return (await handler(Call(self._service, request, tenant_id, now_ms))).response()
+        response = (await handler(Call(self._service, request, tenant_id, now_ms))).response()
+        response.headers.update(allowance.headers())
+        return response
 
 
 class OpenEndpoint:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from api.clock_changes import months_after, show_clock_changes
 from api.definitions import JobReading, WrittenJob, read_job, show_definition
 from api.errors import CONFLICT, Problem, invalid, not_found
 from api.idempotency import keeping
+from api.limits import JOBS_LIMIT, limits_of
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
 from engine.errors import CallerError
@@ -25,6 +27,8 @@ from engine.store.requests import Once
 
 # A PUT that meets another one of the same name looks again at most this often.
 ROUNDS_MAX = 10
+# How far ahead a PUT's answer tells of clock changes.
+CLOCK_CHANGES_MONTHS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +151,26 @@ async def _create(call: Call, place: Place, name: str, written: WrittenJob, term
     """201, or None if another has created it meanwhile."""
 
     def render(job: JobRow) -> Answer:
-        return job_answer(call, job, 201, **effective_from(job.next_run_at_ms))
+        return job_answer(call, job, 201, **effects(call, written.definition, job.next_run_at_ms))
 
+    service = call.service
+    await service.counts.check(call.tenant_id, limits_of(service.tenants.tenants.known(call.tenant_id))[JOBS_LIMIT])
     new = NewJob(call.tenant_id, name, place.partition_id, written.definition, bool(written.paused))
     try:
-        return render(await call.service.create_job(place.shard, new, terms.asked, render))
+        job = await service.create_job(place.shard, new, terms.asked, render)
     except Duplicate:
         return None
+    service.counts.created(call.tenant_id)
+    return render(job)
 
 
 async def edit(call: Call, place: Place, job: JobRow, written: WrittenJob, terms: Terms) -> Answer | None:
     """200, or None if another has changed it meanwhile. What is equal is not written."""
     if is_equal(written, job):
-        return job_answer(call, job, **effective_from(next_run_at(job, call.now_ms)))
+        return job_answer(call, job, **effects(call, written.definition, next_run_at(job, call.now_ms)))
 
     def render(changed: Changed) -> Answer:
-        return job_answer(call, changed.job, **effective_from(changed.effective_from_ms))
+        return job_answer(call, changed.job, **effects(call, written.definition, changed.effective_from_ms))
 
     finish = keeping(place.shard, terms.asked, render)
     async with terms.lane:
@@ -179,9 +187,14 @@ def is_equal(written: WrittenJob, job: JobRow) -> bool:
     return same and written.paused in (None, job.state == JobState.PAUSED)
 
 
-def effective_from(at_ms: int | None) -> dict[str, Any]:
-    """The first run with this version, as it is answered."""
-    return {"effective_from": None if at_ms is None else format_time(at_ms)}
+def effects(call: Call, definition: Definition, effective_ms: int | None) -> dict[str, Any]:
+    """What a PUT and a PATCH answer beside the job: its first run with this version, and the clock changes it meets."""
+    return {
+        "effective_from": None if effective_ms is None else format_time(effective_ms),
+        "clock_changes": show_clock_changes(
+            definition.schedule, call.now_ms, months_after(call.now_ms, CLOCK_CHANGES_MONTHS)
+        ),
+    }
 
 
 def next_run_at(job: JobRow, now_ms: int) -> int | None:

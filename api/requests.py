@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 2 << 20
 QUERY_FIELDS_MAX = 64
 
+EMPTY_QUERY = Record("EmptyQuery", {}, lambda given, at, reading: given)
+
 _ETAG = re.compile(r'(W/)?"[\x21\x23-\x7e]*"')
 
 

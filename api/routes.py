@@ -10,19 +10,23 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from api import dead_letters, health, job_list, job_verbs, jobs, run_verbs, runs
+from api import dead_letters, health, job_list, job_verbs, jobs, run_verbs, runs, signing_secrets
 from api.batch import batch
-from api.endpoint import Endpoint, OpenEndpoint, answered
+from api.clock_change_list import list_clock_changes
+from api.cron_preview import preview_cron
+from api.endpoint import Endpoint, Handler, OpenEndpoint, answered
 from api.errors import BAD_REQUEST, NOT_FOUND, Problem
+from api.forecast import forecast
 from api.job_patch import patch_job
 from api.service import Service
+from api.usage import usage
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """The hottest first: they are tried in this order."""
 
-    def at(path: str, **handlers: object) -> Route:
-        return Route(path, Endpoint(service, handlers))  # type: ignore[arg-type]
+    def at(path: str, *, full_only: bool = False, reads: bool = False, **handlers: Handler) -> Route:
+        return Route(path, Endpoint(service, handlers, full_only=full_only, reads=reads))
 
     return [
         at("/v1/jobs/{name:name}", GET=jobs.get_job, PUT=jobs.put_job, PATCH=patch_job, DELETE=jobs.delete_job_by_name),
@@ -38,6 +42,12 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/v1/dead-letters", GET=dead_letters.list_dead_letters),
         at("/v1/dead-letters:retry", POST=dead_letters.retry),
         at("/v1/dead-letters:delete", POST=dead_letters.delete),
+        at("/v1/cron:preview", POST=preview_cron, reads=True),
+        at("/v1/clock-changes", GET=list_clock_changes),
+        at("/v1/forecast", GET=forecast),
+        at("/v1/usage", GET=usage),
+        at("/v1/signing-secrets", GET=signing_secrets.list_secrets, full_only=True),
+        at("/v1/signing-secrets:rotate", POST=signing_secrets.rotate, full_only=True),
         Route("/livez", OpenEndpoint(service, health.livez)),
         Route("/readyz", OpenEndpoint(service, health.readyz)),
     ]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from api.gather import Gather
 from api.idempotency import kept
+from api.limits import JobCounts, RequestRates
 from api.responses import Answer
 from engine.clock import Clock
 from engine.config import Settings
@@ -45,6 +46,8 @@ class Service:
         self.events = events
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
+        self.rates = RequestRates(clock)
+        self.counts = JobCounts(shards, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}

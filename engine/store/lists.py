@@ -59,6 +59,11 @@ async def job_names(
         return NamePage(names, last.rows[0][0] if last.rows else None)
 
 
+async def count_jobs(shard: Shard, tenant_id: int) -> int:
+    """How many living jobs a tenant has on one shard."""
+    return int((await shard.execute("count_jobs", {"tenant_id": tenant_id})).rows[0][0])
+
+
 class RunRow(NamedTuple):
     """A run as it is stored; states and kinds are numbers of engine/model.py."""
 

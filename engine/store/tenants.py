@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from engine.clock import Clock
 from engine.errors import CallerError, Fault
 from engine.store.connection import Connection, Duplicate, Row
+from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -159,6 +160,45 @@ async def create_tenant(first: Shard, name: str) -> NewTenant:
     except Duplicate as error:
         raise CallerError([Fault("/name", f"there is a tenant {name} already")]) from error
     return NewTenant(tenant_id, api_key, show_secret(secret))
+
+
+class Secret(NamedTuple):
+    """A signing secret in force; ``retires_at_ms`` is None for the one that takes no end."""
+
+    secret: bytes
+    created_at_ms: int
+    retires_at_ms: int | None
+
+
+async def secrets_of(first: Shard, tenant_id: int) -> list[Secret]:
+    """A tenant's secrets in force, the newest first: it signs first."""
+    async with first.connection() as connection:
+        now_ms = int((await connection.execute("shard_now")).rows[0][0])
+        return await _live_secrets(connection, tenant_id, now_ms)
+
+
+async def rotate_secret(
+    first: Shard, tenant_id: int, keep_old_ms: int, finish: Finish[list[Secret]] = do_nothing
+) -> list[Secret]:
+    """Make a new secret; the old ones stay in force for a while, so that receivers can follow."""
+
+    async def transaction() -> list[Secret]:
+        async with first.transaction() as connection:
+            await connection.execute("lock_tenant", {"tenant_id": tenant_id})
+            now_ms = int((await connection.execute("shard_now")).rows[0][0])
+            await connection.execute("retire_secrets", {"tenant_id": tenant_id, "retires_at": now_ms + keep_old_ms})
+            secret = secrets.token_bytes(SECRET_BYTES)
+            await connection.execute("insert_secret", {"tenant_id": tenant_id, "now_ms": now_ms, "secret": secret})
+            rotated = await _live_secrets(connection, tenant_id, now_ms)
+            await finish(connection, rotated)
+            return rotated
+
+    return await first.retrying(transaction)
+
+
+async def _live_secrets(connection: Connection, tenant_id: int, now_ms: int) -> list[Secret]:
+    answer = await connection.execute("live_secrets", {"tenant_id": tenant_id, "now_ms": now_ms})
+    return [Secret(bytes(row[0]), row[1], row[2]) for row in answer.rows]
 
 
 async def insert_key(

@@ -25,7 +25,7 @@ def test_a_job_that_was_put_is_read_with_its_defaults(tenant: Tenant) -> None:
     created = tenant.put("report")
     assert created.status == 201
     job = tenant.job("report")
-    assert created.json == job | {"effective_from": job["next_run_at"]}
+    assert created.json == job | {"effective_from": job["next_run_at"], "clock_changes": []}
     assert (job["state"], job["priority"], job["overlap"], job["missed_runs"]) == (
         "active",
         "normal",

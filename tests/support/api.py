@@ -68,6 +68,10 @@ class ApiServer:
         """What a query finds on all shards together."""
         return [row for dsn in self.dsns for row in asyncio.run(query(dsn, sql))]
 
+    def first_rows(self, sql: str) -> list[Row]:
+        """What a query finds on the first shard."""
+        return asyncio.run(query(self.dsns[0], sql))
+
 
 class Tenant:
     """A client with one tenant's key."""

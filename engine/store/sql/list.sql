@@ -20,6 +20,10 @@ SELECT name FROM jobs FORCE INDEX (by_name)
 WHERE tenant_id = :tenant_id AND alive = 1 AND name > :after AND name >= :from_name AND name < :to_name
 ORDER BY name LIMIT 1 OFFSET :skipped
 
+-- name: count_jobs
+-- jobs.by_name alone: some 0.2 µs a job.
+SELECT COUNT(*) FROM jobs FORCE INDEX (by_name) WHERE tenant_id = :tenant_id AND alive = 1
+
 -- name: labelled_job_names
 -- The same through the primary key of job_labels for one label, and through it again for each further one.
 SELECT s.name, s.partition_id, s.job_id

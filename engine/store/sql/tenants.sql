@@ -29,3 +29,15 @@ VALUES (:key_hash, :tenant_id, :name, :scope, :now_ms, :expires_at)
 
 -- name: insert_secret
 INSERT INTO signing_secrets (tenant_id, created_at, secret) VALUES (:tenant_id, :now_ms, :secret)
+
+-- name: live_secrets
+SELECT secret, created_at, retires_at FROM signing_secrets
+WHERE tenant_id = :tenant_id AND (retires_at IS NULL OR retires_at > :now_ms)
+ORDER BY created_at DESC
+
+-- name: retire_secrets
+UPDATE signing_secrets SET retires_at = :retires_at
+WHERE tenant_id = :tenant_id AND (retires_at IS NULL OR retires_at > :retires_at)
+
+-- name: lock_tenant
+SELECT tenant_id FROM tenants WHERE tenant_id = :tenant_id FOR UPDATE

@@ -1,0 +1,135 @@
+"""What a tenant may use: calls a second by a token bucket, jobs by a count that is taken again now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from api.errors import LIMIT_REACHED, TOO_MANY_REQUESTS, Problem
+from engine.clock import Clock
+from engine.rules.quota import TENANT_STARTS_LIMIT, TENANT_STARTS_PER_S
+from engine.store.lists import count_jobs
+from engine.store.shard import Shard
+from engine.store.tenants import Tenant
+
+REQUESTS_LIMIT, REQUESTS_PER_S = "requests_per_s", 5_000
+JOBS_LIMIT, JOBS_MAX = "jobs", 10_000_000
+DEFAULTS = {REQUESTS_LIMIT: REQUESTS_PER_S, JOBS_LIMIT: JOBS_MAX, TENANT_STARTS_LIMIT: TENANT_STARTS_PER_S}
+
+# Tenants whose buckets are kept; one that is forgotten begins with a full one.
+BUCKETS_MAX = 50_000
+# Counting a million jobs costs a shard some 200 ms, so a large count is believed for longer.
+COUNT_AGAIN_MS, COUNT_LARGE_AGAIN_MS, LARGE = 60_000, 600_000, 100_000
+# At the limit the count is taken again, but not for every call.
+COUNT_AT_LIMIT_MS = 1_000
+
+
+def limits_of(tenant: Tenant | None) -> dict[str, int]:
+    """Every limit of a tenant: its own, else the default."""
+    return DEFAULTS | dict(tenant.limits if tenant else {})
+
+
+class Allowance(NamedTuple):
+    """What is left of this second's calls, for the RateLimit headers of the IETF draft."""
+
+    limit: int
+    left: int
+
+    def headers(self) -> dict[str, str]:
+        return {
+            "RateLimit-Policy": f'"requests";q={self.limit};w=1',
+            "RateLimit": f'"requests";r={self.left};t=1',
+        }
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    filled_at_ms: int
+
+
+class RequestRates:
+    """A bucket per tenant, of one second's calls; ``processes`` share a tenant's limit evenly."""
+
+    def __init__(self, clock: Clock, processes: int = 1) -> None:
+        self._clock = clock
+        self._processes = processes
+        self._buckets: OrderedDict[int, _Bucket] = OrderedDict()
+
+    def take(self, tenant_id: int, limit_per_s: int) -> Allowance:
+        """Count one call; 429 if there is none left."""
+        mine_per_s = max(1, limit_per_s // self._processes)
+        bucket = self._filled(tenant_id, mine_per_s)
+        if bucket.tokens < 1:
+            headers = {"Retry-After": "1", **Allowance(mine_per_s, 0).headers()}
+            raise Problem(TOO_MANY_REQUESTS, f"at most {limit_per_s} calls a second", headers=headers)
+        bucket.tokens -= 1
+        return Allowance(mine_per_s, int(bucket.tokens))
+
+    def used(self, tenant_id: int, limit_per_s: int) -> int:
+        """How much of the bucket is gone: the calls of about the last second."""
+        mine_per_s = max(1, limit_per_s // self._processes)
+        return int(mine_per_s - self._filled(tenant_id, mine_per_s).tokens)
+
+    def _filled(self, tenant_id: int, per_s: int) -> _Bucket:
+        now_ms = self._clock.boot_ms()
+        bucket = self._buckets.get(tenant_id)
+        if bucket is None:
+            bucket = self._buckets[tenant_id] = _Bucket(per_s, now_ms)
+            if len(self._buckets) > BUCKETS_MAX:
+                self._buckets.popitem(last=False)
+        bucket.tokens = min(per_s, bucket.tokens + (now_ms - bucket.filled_at_ms) * per_s / 1000)
+        bucket.filled_at_ms = now_ms
+        return bucket
+
+
+@dataclass(slots=True)
+class _Count:
+    counted: int
+    at_ms: int
+    created: int = 0
+
+    @property
+    def jobs(self) -> int:
+        return self.counted + self.created
+
+
+class JobCounts:
+    """How many jobs each tenant has: counted on all shards, plus what this process has created since."""
+
+    def __init__(self, shards: list[Shard], clock: Clock) -> None:
+        self._shards = shards
+        self._clock = clock
+        self._counts: OrderedDict[int, _Count] = OrderedDict()
+
+    async def check(self, tenant_id: int, limit: int) -> None:
+        """409 if the tenant has as many jobs as it may have."""
+        count = await self._recent(tenant_id, COUNT_AGAIN_MS)
+        if count.jobs >= limit:
+            count = await self._recent(tenant_id, COUNT_AT_LIMIT_MS)
+        if count.jobs >= limit:
+            raise Problem(LIMIT_REACHED, f"at most {limit} jobs; delete some, or ask for more")
+
+    def created(self, tenant_id: int) -> None:
+        if tenant_id in self._counts:
+            self._counts[tenant_id].created += 1
+
+    async def jobs(self, tenant_id: int) -> int:
+        """The number now, a second old at most unless it is large."""
+        return (await self._recent(tenant_id, COUNT_AT_LIMIT_MS)).jobs
+
+    async def _recent(self, tenant_id: int, age_ms_max: int) -> _Count:
+        count = self._counts.get(tenant_id)
+        if count is not None:
+            if count.counted > LARGE:
+                age_ms_max *= COUNT_LARGE_AGAIN_MS // COUNT_AGAIN_MS
+            if self._clock.boot_ms() - count.at_ms <= age_ms_max:
+                return count
+        began_ms = self._clock.boot_ms()
+        counted = sum(await asyncio.gather(*(count_jobs(shard, tenant_id) for shard in self._shards)))
+        self._counts[tenant_id] = _Count(counted, began_ms)
+        if len(self._counts) > BUCKETS_MAX:
+            self._counts.popitem(last=False)
+        return self._counts[tenant_id]
