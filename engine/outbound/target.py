@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from engine.config import Settings
 from engine.rules.target_text import DEFAULT_PORTS, Origin, Refusal, Target, is_address, read_target
@@ -80,6 +81,10 @@ def guard_of(settings: Settings) -> Guard:
     return Guard(settings.allow_networks, settings.allow_ports, resolved)
 
 
+# Some 200 bytes each.
+ORIGINS_KEPT = 65_536
+
+
 class Guard:
     """What the operator allows. A network is allowed on every port; a port is opened for public addresses.
 
@@ -99,16 +104,23 @@ class Guard:
         self._own_listeners = {(str(ipaddress.ip_address(address)), port) for address, port in own_listeners}
         self._own_ports = {port for _, port in self._own_listeners}
         self._is_local = is_local
+        # Jobs share their origins; the address is judged again, and for good, when it is dialled.
+        self._judged = lru_cache(maxsize=ORIGINS_KEPT)(self._judge_origin)
+        self.is_operators = lru_cache(maxsize=ORIGINS_KEPT)(self._is_operators)
+        """Whether an origin is an address in a network that the operator allows, free of the limits on public ones."""
 
     def judge_url(self, url: str) -> Target | Refusal:
         """What can be said of a URL without resolving its name: for PUT. Not the last word, see judge_address."""
         target = read_target(url)
         if isinstance(target, Refusal):
             return target
-        if is_address(target.origin.host):
-            return self.judge_address(target.origin, target.origin.host) or target
+        return self._judged(target.origin) or target
+
+    def _judge_origin(self, origin: Origin) -> Refusal | None:
+        if is_address(origin.host):
+            return self.judge_address(origin, origin.host)
         # A name may yet turn out to lie in an allowed network, where every port is open.
-        return (None if self._allowed_networks else self._refused_port(target.origin)) or target
+        return None if self._allowed_networks else self._refused_port(origin)
 
     def judge_address(self, origin: Origin, address: str) -> Refusal | None:
         """Whether this address may be dialled for this origin: the last word, asked directly before connecting."""
@@ -120,8 +132,7 @@ class Guard:
             None if self._is_allowed(parsed) else _refused_special(parsed) or self._refused_port(origin)
         )
 
-    def is_operators(self, origin: Origin) -> bool:
-        """Whether it is an address in a network that the operator allows, and so free of the limits on public ones."""
+    def _is_operators(self, origin: Origin) -> bool:
         return is_address(origin.host) and self._is_allowed(ipaddress.ip_address(origin.host))
 
     def _refused_always(self, address: Address, port: int) -> Refusal | None:

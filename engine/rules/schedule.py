@@ -105,6 +105,8 @@ def _expression(cron: str) -> native.Expression:
 
 def next_time(schedule: RunAt | Cron, after_ms: int) -> int | None:
     """The first time later than `after_ms`; None if there is none."""
+    if isinstance(schedule, RunAt):
+        return _once(schedule, after_ms)
     return next_times([schedule], [after_ms])[0]
 
 

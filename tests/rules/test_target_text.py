@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.rules import target_text
 from engine.rules.target_text import REASONS, URL_BYTES_MAX, Origin, Refusal, Target, read_target
 
 ACCEPTED = {
@@ -130,3 +131,18 @@ def test_p9_whatever_is_read_can_stand_in_a_request_line_and_a_host_field(url):
 @given(st.text(max_size=60))
 def test_every_text_is_judged_without_an_exception(url):
     assert isinstance(read_target(url), Target | Refusal)
+
+
+_pieces = st.sampled_from(
+    ["a", "B9", "-", "_", "~", ".", "..", "%2e", "%", "/", "//", "?", "&", "=", "#", "é", " ", "'", "+", ":", "@", "\\"]
+)
+_bases = st.sampled_from(
+    ["http://example.com", "HTTPS://EXAMPLE.com:443", "https://a.b:8443", "http://127.0.0.1", "http://0x7f.1",
+     "http://[::1]:80", "http://localhost", "http://u@h", "https://ex..com", "http://a.", "http://1.2.3.4.", "http:///x"]
+)  # fmt: skip
+
+
+@given(_bases, st.lists(_pieces, max_size=8).map("".join))
+def test_the_remembered_reading_of_a_url_is_that_of_the_whole_url(base, rest):
+    url = base + rest
+    assert read_target(url) == (target_text._refused_on_raw_text(url) or target_text._read_parsed(url))
