@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from api.errors import invalid, not_found
 from api.fields import Choice, Instant, Reading, Record, Slot, echo
 from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.requests import Call
 from api.responses import Answer
-from engine.model import OutcomeKind, RunState
-from engine.rules.shown import show_run, shown_state
+from engine.errors import CallerError
+from engine.model import Definition, OutcomeKind, RunState, Trigger
+from engine.rules.schedule import mark_of, next_time
+from engine.rules.shown import show_run
 from engine.rules.timestamps import format_time, parse_time
-from engine.store.lists import AttemptRow, Named, RunRow, jobs_of_name, run_at, runs_of_job
+from engine.store.lists import (
+    AttemptRow,
+    Named,
+    RunRow,
+    SkipRow,
+    definitions_of,
+    jobs_of_name,
+    run_at,
+    runs_of_job,
+    skip_over,
+    skips_of_job,
+)
+from engine.store.placement import Place
 from engine.store.shard import Shard
 
 DAY_MS = 86_400_000
@@ -25,20 +39,13 @@ WINDOW_MS = DAY_MS
 # A page that has asked so often answers short.
 WINDOWS_MAX = 40
 
-_STORED_STATES = {
-    "pending": (RunState.PENDING, RunState.RUNNING, RunState.WAITING),
-    "running": (RunState.RUNNING,),
-    "succeeded": (RunState.SUCCEEDED,),
-    "failed": (RunState.FAILED,),
-    "cancelled": (RunState.CANCELLED,),
-    "skipped": (RunState.SKIPPED,),
-}
+STATES = ("pending", "running", "succeeded", "failed", "cancelled", "skipped")
 _EVERY_STATE = tuple(state for state in RunState if state != RunState.WITHDRAWN)
 
 QUERY = Record(
     "RunsQuery",
     {
-        "state": Slot(Choice({state: state for state in _STORED_STATES})),
+        "state": Slot(Choice({state: state for state in STATES})),
         "scheduled_from": Slot(Instant(), "Scheduled at this time or later."),
         "scheduled_to": Slot(Instant(), "Scheduled at this time or earlier."),
         **PAGE_SLOTS,
@@ -59,8 +66,8 @@ async def list_runs(call: Call) -> Answer:
     if not jobs:
         raise not_found("job")
     walk = _Walk(call, place.shard, jobs, given.get("state"), given.get("scheduled_from"), given.get("scheduled_to"))
-    runs, reached = await walk.page(page.size, page.position)
-    shown = [show_run(name, run, call.now_ms) for run in runs]
+    entries, reached = await walk.page(page.size, page.position)
+    shown = await _show(call, place, name, entries)
     return Answer({"runs": shown, "next_page_token": next_page_token(call, reached)})
 
 
@@ -70,13 +77,73 @@ async def get_run(call: Call) -> Answer:
     scheduled_at_ms = path_time(call)
     place = call.service.placement.place(call.tenant_id, name)
     jobs = await jobs_of_name(place.shard, call.tenant_id, name)
-    found = None
-    if jobs:
-        found = await run_at(place.shard, place.partition_id, scheduled_at_ms, [job.job_id for job in jobs])
+    job_ids = [job.job_id for job in jobs]
+    found = await run_at(place.shard, place.partition_id, scheduled_at_ms, job_ids) if job_ids else None
     if found is None:
-        raise not_found("run")
+        return await _skipped_answer(call, place, name, scheduled_at_ms, job_ids)
     run, attempts = found
-    return Answer(show_run(name, run, call.now_ms) | {"attempt_list": _show_attempts(run, attempts)})
+    (shown,) = await _show(call, place, name, [Entry(run)])
+    return Answer(shown | {"attempt_list": _show_attempts(run, attempts)})
+
+
+async def _skipped_answer(call: Call, place: Place, name: str, at_ms: int, job_ids: Sequence[int]) -> Answer:
+    """A time inside a skipped range; 404 if it is in none, or was no time of the job."""
+    skip = await skip_over(place.shard, place.partition_id, at_ms, job_ids) if job_ids else None
+    if skip is None:
+        raise not_found("run")
+    definitions = await definitions_of(place.shard, place.partition_id, [(skip.job_id, skip.version)])
+    schedule = definitions[skip.job_id, skip.version].schedule
+    if next_time(schedule, at_ms - 1) != at_ms:
+        raise not_found("run")
+    only_this = skip._replace(from_at_ms=at_ms, to_at_ms=at_ms, skipped=1)
+    (shown,) = await _show(call, place, name, [_skipped_entry(only_this)])
+    return Answer(shown | {"attempt_list": []})
+
+
+class Entry(NamedTuple):
+    """An entry of a job's history: a run, or a range of skipped times, which stands at its last one."""
+
+    run: RunRow
+    skip: SkipRow | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.run.scheduled_at_ms, self.run.job_id
+
+
+def _skipped_entry(skip: SkipRow) -> Entry:
+    run = RunRow(
+        skip.to_at_ms, skip.job_id, skip.version, RunState.SKIPPED, Trigger.SCHEDULE, 0, 0, skip.reason, None, None,
+        None, skip.written_at_ms, 0,
+    )  # fmt: skip
+    return Entry(run, skip)
+
+
+async def _show(call: Call, place: Place, name: str, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The entries as they are answered, each told whether its time met a clock change."""
+    versions = {(entry.run.job_id, entry.run.version) for entry in entries}
+    definitions = await definitions_of(place.shard, place.partition_id, sorted(versions))
+    shown = []
+    for entry in entries:
+        run = show_run(name, entry.run, call.now_ms)
+        definition = definitions.get((entry.run.job_id, entry.run.version))
+        mark = _mark(definition, entry.run)
+        if mark is not None:
+            run["clock_change"] = mark
+        if entry.skip is not None:
+            run["skipped_from"], run["skipped"] = format_time(entry.skip.from_at_ms), entry.skip.skipped
+        shown.append(run)
+    return shown
+
+
+def _mark(definition: Definition | None, run: RunRow) -> str | None:
+    """How the run's time met a clock change; a run started by hand has no time of the schedule."""
+    if definition is None or run.trigger == Trigger.MANUAL:
+        return None
+    try:
+        return mark_of(definition.schedule, run.scheduled_at_ms)
+    except CallerError:  # a zone that is gone
+        return None
 
 
 def path_time(call: Call) -> int:
@@ -109,33 +176,45 @@ class _Walk:
         newest_ms = call.now_ms + PLANNED_AHEAD_MS_MAX
         self._to_ms = newest_ms if to_ms is None else min(newest_ms, to_ms)
 
-    async def page(self, size: int, position: list[int] | None) -> tuple[list[RunRow], list[int] | None]:
-        """At most ``size`` runs after a position (time, job), and the position reached if there may be more."""
-        runs: list[RunRow] = []
+    async def page(self, size: int, position: list[int] | None) -> tuple[list[Entry], list[int] | None]:
+        """At most ``size`` entries after a position (time, job), and the position reached if there may be more."""
+        entries: list[Entry] = []
         to_ms = self._to_ms if position is None else min(self._to_ms, position[0])
         for _ in range(WINDOWS_MAX):
             if to_ms < self._from_ms:
-                return runs, None
+                return entries, None
             window_from_ms = max(self._from_ms, to_ms - WINDOW_MS + 1)
-            runs += await self._window(window_from_ms, to_ms, size - len(runs) + 1, position)
-            if len(runs) > size:
-                return runs[:size], [runs[size - 1].scheduled_at_ms, runs[size - 1].job_id]
+            entries += await self._window(window_from_ms, to_ms, size - len(entries) + 1, position)
+            if len(entries) > size:
+                return entries[:size], list(entries[size - 1].position)
             to_ms = window_from_ms - 1
-        return runs, [to_ms + 1, 0]
+        return entries, [to_ms + 1, 0]
 
-    async def _window(self, from_ms: int, to_ms: int, rows_max: int, position: list[int] | None) -> list[RunRow]:
-        states = _EVERY_STATE if self._state is None else _STORED_STATES[self._state]
-        found: list[RunRow] = []
+    async def _window(self, from_ms: int, to_ms: int, rows_max: int, position: list[int] | None) -> list[Entry]:
+        found: list[Entry] = []
         for job in self._jobs:
-            # At the position's own time a job's run may have been answered already: one more row makes up for it.
-            found += await runs_of_job(self._shard, job, states, from_ms, to_ms, rows_max + 1)
-        found.sort(key=lambda run: (run.scheduled_at_ms, run.job_id), reverse=True)
-        return [run for run in found if self._is_wanted(run, position)][:rows_max]
+            # At the position's own time a job's entry may have been answered already: one more row makes up for it.
+            for states, first_ms, last_ms in _stored(self._state, self._now_ms, from_ms, to_ms):
+                runs = await runs_of_job(self._shard, job, states, first_ms, last_ms, rows_max + 1)
+                found += map(Entry, runs)
+            if self._state in (None, "skipped"):
+                skips = await skips_of_job(self._shard, job, from_ms, to_ms, rows_max + 1)
+                found += map(_skipped_entry, skips)
+        found.sort(key=lambda entry: entry.position, reverse=True)
+        return [entry for entry in found if position is None or entry.position < tuple(position)][:rows_max]
 
-    def _is_wanted(self, run: RunRow, position: list[int] | None) -> bool:
-        if position is not None and (run.scheduled_at_ms, run.job_id) >= (position[0], position[1]):
-            return False
-        return self._state is None or shown_state(run, self._now_ms) == self._state
+
+def _stored(state: str | None, now_ms: int, from_ms: int, to_ms: int) -> Iterator[tuple[Sequence[int], int, int]]:
+    """Which states to look for in which part of [from, to]: a claimed run is pending until its second."""
+    if state is None:
+        yield _EVERY_STATE, from_ms, to_ms
+    elif state == "pending":
+        yield (RunState.PENDING, RunState.WAITING), from_ms, to_ms
+        yield (RunState.RUNNING,), max(from_ms, now_ms + 1), to_ms
+    elif state == "running":
+        yield (RunState.RUNNING,), from_ms, min(to_ms, now_ms)
+    else:
+        yield (RunState[state.upper()],), from_ms, to_ms
 
 
 def _show_attempts(run: RunRow, failed: Sequence[AttemptRow]) -> list[dict[str, Any]]:

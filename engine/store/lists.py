@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.model import JobState
+from engine.model import Definition, JobState
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -94,6 +94,18 @@ class AttemptRow(NamedTuple):
     answer: bytes | None
 
 
+class SkipRow(NamedTuple):
+    """A range of scheduled times that got no run, both ends included."""
+
+    from_at_ms: int
+    to_at_ms: int
+    job_id: int
+    skipped: int
+    reason: int
+    version: int
+    written_at_ms: int
+
+
 class Named(NamedTuple):
     """One of the jobs that ever had a name."""
 
@@ -125,6 +137,32 @@ async def runs_of_job(
         },
     )
     return [RunRow(*row) for row in answer.rows]
+
+
+async def skips_of_job(shard: Shard, job: Named, from_ms: int, to_ms: int, rows_max: int) -> list[SkipRow]:
+    """Skipped ranges of one job that end in [from, to], the newest first."""
+    values = {"partition_id": job.partition_id, "job_id": job.job_id, "from_at": from_ms, "to_at": to_ms}
+    answer = await shard.execute("skips_of_job", {**values, "rows_max": rows_max})
+    return [SkipRow(*row) for row in answer.rows]
+
+
+async def skip_over(shard: Shard, partition_id: int, scheduled_at_ms: int, job_ids: Sequence[int]) -> SkipRow | None:
+    """The skipped range around a time, of the newest of these jobs."""
+    values: dict[str, Value] = {"partition_id": partition_id, "scheduled_at": scheduled_at_ms, "job_ids": job_ids}
+    answer = await shard.execute("skips_over", values)
+    return SkipRow(*answer.rows[0]) if answer.rows else None
+
+
+async def definitions_of(
+    shard: Shard, partition_id: int, versions: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], Definition]:
+    """The definitions of versions, by (job_id, version)."""
+    keys = sorted({(partition_id, *version) for version in versions})
+    if not keys:
+        return {}
+    async with shard.connection() as connection:
+        rows = await connection.fetch_rows("read_versions", keys, bytes_max=shard.packet_bytes_max)
+    return {(row[1], row[2]): Definition.decode(row[3]) for row in rows}
 
 
 async def run_at(

@@ -155,6 +155,46 @@ def test_runs_of_a_deleted_name_are_still_answered_and_those_of_its_next_job_com
     assert newest["job_id"] == ids[1]
 
 
+def test_pending_and_running_are_told_apart_by_their_second_over_pages(tenant: Tenant) -> None:
+    tenant.put("j")
+    table = RunTable(tenant, "j")
+    now_ms = wall_ms() // 1000 * 1000
+    for n in range(-4, 5):
+        table.add(now_ms + n * 60_000 - 500, RunState.RUNNING if n % 2 else RunState.WAITING)
+    for state, count in (("pending", 7), ("running", 2)):
+        path = f"/v1/jobs/j/runs?state={state}&page_size=1"
+        shown = [run["state"] for page in pages(tenant, path, "runs") for run in page]
+        assert shown == [state] * count
+
+
+def test_skipped_ranges_stand_in_the_history_at_their_last_time(tenant: Tenant) -> None:
+    tenant.put("j", CRON_JOB | {"schedule": {"cron": "*/10 * * * * *"}, "paused": True, "missed_runs": "skip"})
+    table = RunTable(tenant, "j")
+    since_ms = wall_ms() // 10_000 * 10_000 - 60_000
+    table.query(f"UPDATE jobs SET resume_at = {since_ms}, created_at = {since_ms} WHERE job_id = {table.job_id}")
+    tenant.call("POST", "/v1/jobs/j:resume")
+    (skipped,) = tenant.get("/v1/jobs/j/runs?state=skipped").json["runs"]
+    assert (skipped["state"], skipped["reason"], skipped["skipped_from"]) == (
+        "skipped",
+        "missed",
+        format_time(since_ms),
+    )
+    assert skipped["skipped"] in (7, 8)
+    inside = tenant.get(f"/v1/jobs/j/runs/{format_time(since_ms + 20_000)}").json
+    assert (inside["state"], inside["scheduled_at"]) == ("skipped", format_time(since_ms + 20_000))
+    assert tenant.get(f"/v1/jobs/j/runs/{format_time(since_ms + 21_000)}").status == 404
+
+
+def test_a_run_that_a_clock_change_moved_says_so(tenant: Tenant) -> None:
+    tenant.put("j", CRON_JOB | {"schedule": {"cron": "30 2 * * *", "time_zone": "America/New_York"}})
+    table = RunTable(tenant, "j")
+    moved_ms = parse_time("2026-03-08T07:00:00Z")
+    table.query(f"UPDATE jobs SET created_at = {moved_ms - DAY_MS} WHERE job_id = {table.job_id}")
+    table.add(moved_ms, RunState.SUCCEEDED)
+    run = tenant.get("/v1/jobs/j/runs/2026-03-08T07:00:00Z").json
+    assert run["clock_change"] == "moved"
+
+
 def test_a_run_shows_its_failed_attempts_and_the_one_that_succeeded(tenant: Tenant) -> None:
     tenant.put("j")
     table = RunTable(tenant, "j")

@@ -70,3 +70,17 @@ SELECT attempt, outcome, status_code, started_at, finished_at, detail, answer
 FROM attempts
 WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id = :job_id
 ORDER BY attempt
+
+-- name: skips_of_job
+-- Ranges of skipped times by their last time; a job has few.
+SELECT from_at, to_at, job_id, skipped, reason, version, written_at
+FROM skips
+WHERE partition_id = :partition_id AND job_id = :job_id AND to_at BETWEEN :from_at AND :to_at
+ORDER BY to_at DESC LIMIT :rows_max
+
+-- name: skips_over
+-- Ranges around one time, the newest job's first.
+SELECT from_at, to_at, job_id, skipped, reason, version, written_at
+FROM skips
+WHERE partition_id = :partition_id AND job_id IN (:job_ids) AND from_at <= :scheduled_at AND to_at >= :scheduled_at
+ORDER BY job_id DESC LIMIT 1
