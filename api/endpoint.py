@@ -51,6 +51,7 @@ class Endpoint:
             raise Problem(METHOD_NOT_ALLOWED, f"allowed here: {self._allow}", headers={"Allow": self._allow})
         now_ms = self._service.clock.now_ms()
         key = await authenticate(request, self._service.tenants, now_ms)
+        self._service.key_used(key.key_hash, now_ms)
         tenant_id = check_scope(key, "GET" if self._reads else request.method, self._full_only)
         tenant = await self._service.tenants.tenants.get(tenant_id)
         allowance = self._service.rates.take(tenant_id, limits_of(tenant)[REQUESTS_LIMIT])

@@ -16,6 +16,7 @@ from engine.config import Settings
 from engine.events import Events
 from engine.outbound.target import guard_of
 from engine.service import Service as Loop
+from engine.store.admin import note_keys_used
 from engine.store.changes import Windows
 from engine.store.connection import Connection, Duplicate
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
@@ -26,6 +27,9 @@ from engine.store.tenants import REREAD_MS, Tenants
 
 # More than a shard's cores can serve at once only queues there instead of here.
 CONNECTIONS_PER_SHARD = 8
+
+# When a key was last used is for people: to the minute will do.
+TELL_USED_MS = 60_000
 
 
 class Creation(NamedTuple):
@@ -51,6 +55,8 @@ class Service:
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
+        self._used_keys: dict[bytes, int] = {}
+        self._used_told_boot_ms = clock.boot_ms()
         self._loop = Loop("api.reread", self._reread, REREAD_MS, clock, events)
 
     async def start(self) -> None:
@@ -61,6 +67,10 @@ class Service:
     async def stop(self) -> None:
         await self._loop.stop()
         await self.placement.close()
+
+    def key_used(self, key_hash: bytes, now_ms: int) -> None:
+        """Remember when a key was used; the first shard is told now and then."""
+        self._used_keys[key_hash] = now_ms
 
     async def find_job(self, shard: Shard, tenant_id: int, name: str) -> JobRow | None:
         """The tenant's living job of this name."""
@@ -80,7 +90,14 @@ class Service:
         if not self.placement.complete:
             await self.placement.read()
         await self.tenants.reread()
+        await self._tell_used_keys()
         return False
+
+    async def _tell_used_keys(self) -> None:
+        if self._used_keys and self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
+            used, self._used_keys = self._used_keys, {}
+            self._used_told_boot_ms = self.clock.boot_ms()
+            await note_keys_used(self.placement.first, used)
 
 
 async def _find(shard: Shard, names: Sequence[tuple[int, str]]) -> Sequence[JobRow | None]:

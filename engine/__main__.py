@@ -10,7 +10,7 @@ from typing import NoReturn
 from engine.errors import CallerError, OperatorError, StoreUnavailable
 from engine.settings import SettingsError
 
-COMMANDS = ("up", "migrate", "engine", "api", "tenant", "check", "status", "audit", "cron", "bench")
+COMMANDS = ("up", "migrate", "engine", "api", "tenant", "key", "check", "status", "audit", "cron", "bench")
 """Modules of engine.commands, in the order `--help` lists them. Each has `add_parser(subparsers)`, which sets
 `func`, and `run(args)`, which returns the exit status."""
 

@@ -209,12 +209,13 @@ async def insert_key(
     scope: str,
     now_ms: int,
     expires_at_ms: int | None,
-) -> None:
-    """Store a key: its hash, never itself."""
+) -> bytes:
+    """Store a key: its hash, never itself. Returns the hash."""
+    key_hash = hash_key(api_key)
     await connection.execute(
         "insert_key",
         {
-            "key_hash": hash_key(api_key),
+            "key_hash": key_hash,
             "tenant_id": tenant_id,
             "name": name,
             "scope": scope,
@@ -222,6 +223,7 @@ async def insert_key(
             "expires_at": expires_at_ms,
         },
     )
+    return key_hash
 
 
 def new_api_key() -> str:
