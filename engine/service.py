@@ -10,7 +10,8 @@ from engine.clock import Clock
 from engine.errors import Conflict, StoreUnavailable
 from engine.events import Events
 
-# After a failure a stage waits this long, doubling up to the maximum, so that a broken shard costs little.
+# After a failure a stage waits this long, doubling up to the maximum, so that a broken shard costs little. But never
+# longer than its own interval: a heartbeat that came late once must not come so late again that its lease is lost.
 FAILURE_PAUSE_MS = 100
 FAILURE_PAUSE_MS_MAX = 2_000
 
@@ -36,6 +37,7 @@ class Service:
         self.last_loop_boot_ms = clock.boot_ms()
         self._run_once = run_once
         self._interval_ms = interval_ms
+        self._pause_ms_max = max(FAILURE_PAUSE_MS, min(FAILURE_PAUSE_MS_MAX, interval_ms))
         self._clock = clock
         self._events = events
         self._wake = asyncio.Event()
@@ -76,14 +78,14 @@ class Service:
             except StoreUnavailable as error:
                 self._events.emit("stage.unavailable", stage=self.name, error=str(error))
                 await self._rest(pause_ms)
-                pause_ms = min(2 * pause_ms, FAILURE_PAUSE_MS_MAX)
+                pause_ms = min(2 * pause_ms, self._pause_ms_max)
             except Conflict as error:
                 self._events.emit("stage.outrun", stage=self.name, error=str(error))
                 await self._rest(pause_ms)
             except Exception as error:
                 self._events.emit("stage.failed", stage=self.name, error=error)
                 await self._rest(pause_ms)
-                pause_ms = min(2 * pause_ms, FAILURE_PAUSE_MS_MAX)
+                pause_ms = min(2 * pause_ms, self._pause_ms_max)
 
     async def _rest(self, rest_ms: int) -> None:
         if rest_ms == 0:

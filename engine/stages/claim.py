@@ -23,8 +23,9 @@ from engine.store.shard import Shard
 
 CANDIDATES_MAX = 1_000
 
-# What its owner has not claimed this long after it was due is anybody's.
-LATE_MS = 1_000
+# What its owner has not claimed this long after it was due is anybody's: it claims ahead, so it is gone or behind. The
+# sum of this, a look at dead processes, a reap and a poll (250 ms each) is what a dead owner delays its runs by.
+LATE_MS = 500
 
 # A run that waits for an open run of its job is looked at again after this long, should nobody have woken it.
 OVERLAP_WAIT_MS = 60_000

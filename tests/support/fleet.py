@@ -14,18 +14,19 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import orjson
+from asyncmy.errors import MySQLError
 
 from engine.commands.audit import audit, lines
 from engine.commands.migrate import migrate
 from engine.config import Dsn
-from engine.errors import StoreUnavailable
+from engine.errors import Conflict, StoreUnavailable
 from engine.local.listener import free_port
 from engine.local.mysqld import MIB, MysqlServer
 from engine.local.process import end_child, spawn
@@ -43,7 +44,7 @@ from engine.model import (
     idempotency_key,
     partition_of,
 )
-from engine.store.connection import Row
+from engine.store.connection import Connection, Row
 from engine.store.jobs import NewJob, create_jobs
 from engine.store.shard import Shard
 from engine.store.tenants import create_tenant
@@ -110,7 +111,7 @@ class Engine:
     def ready(self) -> bool:
         assert self.running, self.tail()
         try:
-            urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=1).close()
+            urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5).close()
         except (HTTPError, OSError):
             return False
         return True
@@ -242,6 +243,16 @@ class Fleet:
         first = len(self._expected)
         self._create({f"job-{first + n}": schedule for n in range(count)}, path, settings)
 
+    def load(self, ahead_s: int = 2, over_s: int = 4, per_s: int = 100) -> int:
+        """What a fault is met with: single runs, runs of every second, runs that take a while and such that need a
+        second try, over some seconds; returns the first."""
+        at_ms = second(ahead_s)
+        self.jobs(per_s * over_s // 2, at_ms, over_s=over_s)
+        self.jobs(per_s * over_s // 8, at_ms, over_s=over_s, path="/slow?ms=300")
+        self.jobs(per_s * over_s // 8, at_ms, over_s=over_s, path="/flaky?n=1")
+        self.every_second(per_s // 4, at_ms, at_ms + (over_s - 1) * 1000)
+        return at_ms
+
     def shard_of(self, name: str) -> int:
         return partition_of(self.tenant_id, name, PARTITIONS) % len(self.dsns)
 
@@ -269,6 +280,40 @@ class Fleet:
 
     def rows_of(self, dsn: Dsn, sql: str) -> list[Row]:
         return asyncio.run(query(dsn, sql))
+
+    def kill_sessions(self, dsn: Dsn, sessions: Sequence[int]) -> int:
+        """Break these connections from the server's side; returns how many there still were."""
+        killed = 0
+        for session in sessions:
+            with suppress(MySQLError):
+                self.rows_of(dsn, f"KILL {session}")
+                killed += 1
+        return killed
+
+    def hold_locks(self, table: str, seconds: float) -> int:
+        """Lock a table's rows on every shard, backwards, for a moment; deadlocks are part of it."""
+        return asyncio.run(_hold_locks(self.dsns, table, seconds))
+
+    @contextmanager
+    def idle_transaction(self, sql: str) -> Iterator[None]:
+        """A transaction on every shard that has run this and then says nothing."""
+        with asyncio.Runner() as runner:
+            sessions = [runner.run(_begun(dsn, sql)) for dsn in self.dsns]
+            try:
+                yield
+            finally:
+                for session in sessions:
+                    runner.run(session.close())
+
+    @contextmanager
+    def read_only(self, index: int) -> Iterator[None]:
+        """A server that answers and takes no writes, as after a failover to a wrong machine."""
+        self.rows_of(self.dsns[index], "SET GLOBAL super_read_only = ON")
+        try:
+            yield
+        finally:
+            self.rows_of(self.dsns[index], "SET GLOBAL super_read_only = OFF")
+            self.rows_of(self.dsns[index], "SET GLOBAL read_only = OFF")
 
     def runs(self) -> list[Run]:
         rows = self.rows("SELECT job_id, scheduled_at, state, attempt, tries FROM runs WHERE state <> 8")
@@ -388,6 +433,24 @@ def fleet_of(servers: Sequence[MysqlServer], name: str) -> Iterator[Fleet]:
         yield fleet
     for dsn in dsns:
         asyncio.run(query(dsn, f"DROP DATABASE {name}"))
+
+
+async def _begun(dsn: Dsn, sql: str) -> Connection:
+    connection = await Connection.open(dsn, int(FINAL_S))
+    await connection.begin()
+    await connection.run(sql.encode())
+    return connection
+
+
+async def _hold_locks(dsns: Sequence[Dsn], table: str, seconds: float) -> int:
+    held = 0
+    for dsn in dsns:
+        with suppress(Conflict):
+            connection = await _begun(dsn, f"SELECT * FROM {table} ORDER BY partition_id DESC LIMIT 500 FOR UPDATE")
+            await asyncio.sleep(seconds)
+            await connection.close()
+            held += 1
+    return held
 
 
 async def _tenant(dsn: Dsn) -> int:
