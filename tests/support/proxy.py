@@ -1,15 +1,17 @@
 """A proxy of bytes in front of one shard: what a network can do to it, done on demand.
 
 It reads just enough of MySQL's protocol to know where a statement begins and that it is a COMMIT: of a plan, a claim, a
-settlement, told apart by a piece of a statement sent in that transaction. Everything runs in a thread of its own.
+settlement or a change of a job, told apart by a piece of a statement sent in that transaction. Everything runs in a
+thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from engine.config import Dsn
 PLAN = b"INSERT INTO runs"
 CLAIM = b"SET r.state = 2, r.worker_id"
 SETTLE = b"SET r.state = k.state, r.tries = k.tries"
+PUT = b"INSERT INTO jobs"
+CHANGE = b"UPDATE jobs SET alive"
+KINDS = (PLAN, CLAIM, SETTLE, PUT, CHANGE)
 
 COM_QUERY = 3
 HEAD_BYTES = 4
@@ -189,7 +194,7 @@ class Pair:
         elif body[1:] == b"COMMIT":
             return await self._commit_passes(body)
         else:
-            self._kinds |= {kind for kind in (PLAN, CLAIM, SETTLE) if kind in body}
+            self._kinds |= {kind for kind in KINDS if kind in body}
         return True
 
     async def _commit_passes(self, body: bytes) -> bool:
@@ -207,3 +212,13 @@ class Pair:
                 await self._flowing.wait()
                 self._client_writer.write(data)
                 await self._client_writer.drain()
+
+
+@contextmanager
+def proxied(dsn: Dsn) -> Iterator[tuple[Proxy, Dsn]]:
+    """A proxy in front of one database, and the address through it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sz-") as folder,
+        Proxy(Path(folder, "s"), Path(str(dsn.unix_socket))) as proxy,
+    ):
+        yield proxy, proxy.dsn(dsn)
