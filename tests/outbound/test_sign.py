@@ -1,10 +1,13 @@
 """Signatures, checked by the public library that receivers use."""
 
 import base64
+import hmac
 import timeit
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from engine.outbound.sign import signature, signing_key
@@ -43,6 +46,12 @@ def test_p9_another_secret_body_id_or_time_does_not_verify():
     ]:
         with pytest.raises(WebhookVerificationError):
             Webhook(secret).verify(body, {**signed, **change})
+
+
+@given(st.binary(min_size=1, max_size=100), st.binary(max_size=200))
+def test_signing_is_hmac_sha256_for_keys_of_any_length(key, body):
+    expected = b"v1," + base64.b64encode(hmac.digest(key, b"run_1.7." + body, "sha256"))
+    assert signature([key], b"run_1", 7, body) == expected
 
 
 def test_a_secret_that_is_not_base64_is_refused():
