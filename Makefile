@@ -3,7 +3,7 @@ PYTHON ?= python3
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
 NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations
-.PHONY: build up test check asan clean
+.PHONY: build up test bench check chaos asan clean
 build: .venv/built
 .venv/built: pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) engine/local/preflight.py && $(PYTHON) -m venv .venv && .venv/bin/pip install -q -e '.[test,bench]' && touch .venv/built
@@ -11,8 +11,13 @@ up: build
 	.venv/bin/secondzero up --demo
 test: build
 	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov=engine --cov=api --cov-branch
+bench: build
+	for name in cron wheel batch fire plan sustained peak rest; do .venv/bin/secondzero bench $$name; done
 check: build
 	.venv/bin/ruff check . && .venv/bin/mypy
+SECONDS = 60
+chaos: build
+	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 asan: build
 	.ci/asan
 clean:
