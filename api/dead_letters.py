@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from api.definitions import NAME
-from api.fields import Flag, Instant, Record, Slot, Text
+from api.definitions import NAME, NAME_PREFIX
+from api.fields import Flag, Instant, Record, Slot
 from api.idempotency import once
 from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.requests import Call
@@ -33,7 +33,7 @@ ACTED_ON_MAX = 1_000
 
 _FILTER = {
     "job": Slot(NAME, "Of this job only."),
-    "name_prefix": Slot(Text(128, example="nightly-"), "Of jobs whose names begin so."),
+    "name_prefix": Slot(NAME_PREFIX, "Of jobs whose names begin so."),
     "scheduled_from": Slot(Instant(), "Scheduled at this time or later."),
     "scheduled_to": Slot(Instant(), "Scheduled at this time or earlier."),
 }

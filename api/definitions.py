@@ -54,6 +54,13 @@ NAME = Text(
     "nightly-report",
 )
 
+NAME_PREFIX = Text(
+    128,
+    re.compile("[A-Za-z0-9._-]{0,128}"),
+    "the beginning of a name: letters, digits, dots, underscores, hyphens",
+    "nightly-",
+)
+
 BODY_BYTES_MAX = 256 * 1024
 LABELS_MAX = 16
 HTTP_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -351,10 +358,10 @@ _MODEL_NAMES = {
 
 URL_EXAMPLE = "https://example.com/hooks/nightly"
 _PLAIN = r"[^\x00-\x1f\x7f]"
-_LABEL_KEY = Text(
+LABEL_NAME = Text(
     64, re.compile("[A-Za-z0-9][A-Za-z0-9._/-]{0,63}"), "a label's name: letters, digits and ._/-", "team"
 )
-_LABEL_VALUE = Text(
+LABEL_VALUE = Text(
     256, re.compile(rf"(?! ){_PLAIN}*(?<! )|"), "a label's value: no controls, no space at either end", "billing"
 )
 _FUNCTION_NAME = Text(
@@ -425,9 +432,11 @@ FUNCTION_TARGET = Record(
 TARGET = OneOf(
     "Target",
     {
-        "http": Record("OfHttp", {"http": Slot(HTTP_TARGET, required=True)}, lambda given, at, reading: given["http"]),
+        "http": Record(
+            "TargetHttp", {"http": Slot(HTTP_TARGET, required=True)}, lambda given, at, reading: given["http"]
+        ),
         "function": Record(
-            "OfFunction",
+            "TargetFunction",
             {"function": Slot(FUNCTION_TARGET, required=True)},
             lambda given, at, reading: given["function"],
         ),
@@ -455,6 +464,7 @@ ON_FAILURE = Record(
 )
 
 _TIME = Instant()
+CLOCK_CHANGES = Shown({"type": "array", "items": {"$ref": "#/components/schemas/ClockChange"}})
 _TIME_OR_NULL = Shown({"type": ["string", "null"], "format": "date-time"})
 JOB = Record(
     "Job",
@@ -475,7 +485,7 @@ JOB = Record(
         "late_after": Slot(
             Duration(1_000, 7 * _DAY_MS, "60s"), "A start later than this is told as late.", default="60s"
         ),
-        "labels": Slot(Named(_LABEL_KEY, _LABEL_VALUE, LABELS_MAX)),
+        "labels": Slot(Named(LABEL_NAME, LABEL_VALUE, LABELS_MAX)),
         "paused": Slot(Flag(), "Absent: stays as it is."),
         "description": Slot(Text(4_096, example="Sends the nightly report"), default=""),
         "name": Slot(NAME, shown_only=True),
@@ -487,7 +497,11 @@ JOB = Record(
         "created_at": Slot(_TIME, shown_only=True),
         "updated_at": Slot(_TIME, shown_only=True),
         "effective_from": Slot(_TIME_OR_NULL, "The first run with this version of the job.", shown_only=True),
-        "clock_changes": Slot(Shown({"type": "array"}), "Clock changes that the job meets.", shown_only=True),
+        "clock_changes": Slot(
+            CLOCK_CHANGES,
+            "Clock changes that the job meets.",
+            shown_only=True,
+        ),
     },
     _build_job,
     "A schedule and what is called at its times.",

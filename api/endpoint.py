@@ -31,10 +31,10 @@ class Endpoint:
         self, service: Service, handlers: Mapping[str, Handler], *, full_only: bool = False, reads: bool = False
     ) -> None:
         self._service = service
-        self._handlers = dict(handlers)
+        self.handlers = dict(handlers)
         if "GET" in handlers:
-            self._handlers["HEAD"] = handlers["GET"]
-        self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"}))
+            self.handlers["HEAD"] = handlers["GET"]
+        self._allow = ", ".join(sorted({*self.handlers, "OPTIONS"}))
         self._full_only = full_only
         self._reads = reads
 
@@ -46,7 +46,7 @@ class Endpoint:
     async def _answer(self, request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": self._allow})
-        handler = self._handlers.get(request.method)
+        handler = self.handlers.get(request.method)
         if handler is None:
             raise Problem(METHOD_NOT_ALLOWED, f"allowed here: {self._allow}", headers={"Allow": self._allow})
         now_ms = self._service.clock.now_ms()

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from api.definitions import JOB_STATES
-from api.fields import Choice, Instant, ListOf, Reading, Record, Slot, Text, echo
+from api.definitions import JOB_STATES, LABEL_NAME, LABEL_VALUE, NAME_PREFIX
+from api.fields import Choice, Instant, ListOf, Reading, Record, Slot, echo
 from api.jobs import next_run_at, show_job
 from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.requests import Call
@@ -29,10 +29,12 @@ class LabelText:
 
     def read(self, value: Any, at: str, reading: Reading) -> tuple[str, str] | None:
         name, colon, label_value = value.partition(":")
-        if colon and name:
-            return name, label_value
-        reading.fault(at, f"{echo(value)} is not a name, a colon and a value", "team:billing")
-        return None
+        if not colon:
+            reading.fault(at, f"{echo(value)} is not a name, a colon and a value", "team:billing")
+            return None
+        LABEL_NAME.read(name, at, reading)
+        LABEL_VALUE.read(label_value, at, reading)
+        return name, label_value
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "pattern": "^[^:]+:", "examples": ["team:billing"]}
@@ -43,7 +45,7 @@ QUERY = Record(
     {
         "state": Slot(Choice({state: state for state in JOB_STATES})),
         "label": Slot(ListOf(LabelText(), LABELS_MAX), "Given more than once, every one must hold."),
-        "name_prefix": Slot(Text(128, example="nightly-")),
+        "name_prefix": Slot(NAME_PREFIX),
         "next_run_before": Slot(Instant()),
         **PAGE_SLOTS,
     },

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from api import dead_letters, health, job_list, job_verbs, jobs, run_verbs, runs, signing_secrets
+from api import dead_letters, docs, health, job_list, job_verbs, jobs, run_verbs, runs, signing_secrets
 from api.batch import batch
 from api.clock_change_list import list_clock_changes
 from api.cron_preview import preview_cron
@@ -48,6 +48,8 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/v1/usage", GET=usage),
         at("/v1/signing-secrets", GET=signing_secrets.list_secrets, full_only=True),
         at("/v1/signing-secrets:rotate", POST=signing_secrets.rotate, full_only=True),
+        Route("/openapi.json", OpenEndpoint(service, docs.openapi_json)),
+        Route("/docs", OpenEndpoint(service, docs.docs)),
         Route("/livez", OpenEndpoint(service, health.livez)),
         Route("/readyz", OpenEndpoint(service, health.readyz)),
     ]

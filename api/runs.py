@@ -53,7 +53,7 @@ QUERY = Record(
     lambda given, at, reading: given,
 )
 
-_PATH_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z")
+PATH_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z")
 
 
 async def list_runs(call: Call) -> Answer:
@@ -150,7 +150,7 @@ def path_time(call: Call) -> int:
     """The scheduled time in the path; 422 with the spelling if it is none."""
     text = call.path["scheduled_at"]
     try:
-        if not _PATH_TIME.fullmatch(text):
+        if not PATH_TIME.fullmatch(text):
             raise ValueError
         return parse_time(text)
     except ValueError:

@@ -75,6 +75,16 @@ def test_filters_narrow_and_combine(tenant: Tenant) -> None:
     assert names(tenant, "label=team:y") == ["b-2"]
 
 
+def test_what_no_name_or_label_can_be_finds_nothing_or_is_refused(tenant: Tenant) -> None:
+    put_all(tenant, "a", labels={"t": "x"})
+    assert tenant.get("/v1/jobs?name_prefix=%C3%BC").status == 422
+    assert tenant.get("/v1/jobs?name_prefix=a%27").status == 422
+    assert names(tenant, "label=t:%F0%9F%8E%89") == []
+    for label in ("t:%00", "t%27:x", "%C3%BC:x", "t:" + "x" * 500, "t:x%20", "t", ":x"):
+        assert tenant.get(f"/v1/jobs?label={label}").status == 422, label
+    assert names(tenant, "name_prefix=&label=t:x") == ["a"]
+
+
 def test_finished_jobs_are_told_from_active_ones(tenant: Tenant) -> None:
     put_all(tenant, "active")
     put_all(tenant, "done", "planned", schedule={"run_at": format_time(wall_ms() // 1000 * 1000 + HOUR_MS)})

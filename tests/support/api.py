@@ -99,7 +99,8 @@ class Tenant:
             connection.close()
         if response.status == 500:
             raise AssertionError(f"{method} {path} answers 500") from self.server.failures[-1]
-        return Reply(response.status, response.headers, orjson.loads(raw) if raw else None, raw)
+        is_json = response.headers.get_content_type().endswith("json")
+        return Reply(response.status, response.headers, orjson.loads(raw) if raw and is_json else None, raw)
 
     def put(self, name: str, job: object = None, **headers: str) -> Reply:
         return self.call("PUT", f"/v1/jobs/{name}", CRON_JOB if job is None else job, headers)
