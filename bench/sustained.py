@@ -75,7 +75,10 @@ async def _store(here: World, sink: Sink, runs: int) -> tuple[Load, int, Cpu]:
 def _last_settled_ms(here: World) -> int:
     """By the engine's log: health is told twice a second only."""
     lines = (here.folder / "log" / "engine.log").read_bytes().splitlines()
-    return max(int(orjson.loads(line)["at_ms"]) for line in lines if b'"run.settled"' in line)
+    settled = [int(orjson.loads(line)["at_ms"]) for line in lines if b'"run.settled"' in line]
+    if not settled:
+        raise OperatorError(f"the engine settled no run in its time; its log: {here.folder / 'log' / 'engine.log'}")
+    return max(settled)
 
 
 def _figures(sink: Sink, made: Load, spent: Spent) -> dict[str, Any]:
