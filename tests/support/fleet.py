@@ -206,6 +206,7 @@ class Fleet:
         self.began_ms = now_ms()
         self._folder = folder
         self._expected: dict[tuple[int, int], str] = {}
+        self._named = 0
         self.tenant_id = asyncio.run(_tenant(dsns[0]))
 
     def engine(self, *flags: str, wait: bool = True) -> Engine:
@@ -231,16 +232,20 @@ class Fleet:
 
     def jobs(self, count: int, at_ms: int, *, over_s: int = 1, path: str = "/any", **settings: Any) -> list[str]:
         """One-off jobs, spread evenly over seconds from ``at_ms`` on; returns their names."""
-        first = len(self._expected)
-        schedules = {f"job-{first + n}": RunAt(at_ms + n % over_s * 1000) for n in range(count)}
+        schedules = {name: RunAt(at_ms + n % over_s * 1000) for n, name in enumerate(self._names(count))}
         self._create(schedules, path, settings)
         return list(schedules)
 
     def every_second(self, count: int, from_ms: int, until_ms: int, path: str = "/any", **settings: Any) -> None:
         """Jobs that run each second in [from, until]."""
         schedule = Cron("* * * * * *", start_at_ms=from_ms, end_at_ms=until_ms)
-        first = len(self._expected)
-        self._create({f"job-{first + n}": schedule for n in range(count)}, path, settings)
+        self._create(dict.fromkeys(self._names(count), schedule), path, settings)
+
+    def _names(self, count: int) -> list[str]:
+        """New ones: a name stays taken also where its job's creation was cut short."""
+        first = self._named
+        self._named += count
+        return [f"job-{number}" for number in range(first, self._named)]
 
     def load(self, ahead_s: int = 2, over_s: int = 4, per_s: int = 100) -> int:
         """What a fault is met with: single runs, runs of every second, runs that take a while and such that need a

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.config import Dsn
+from tests.support.wait import PAUSE_S
 
 # A piece of the statement that tells each kind of transaction from the others.
 PLAN = b"INSERT INTO runs"
@@ -109,12 +110,11 @@ class Proxy:
 
     async def _stop(self) -> None:
         self._server.close()
-        for pair in list(self._pairs):
-            pair.abort()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._flowing.set()
+        while self._pairs:
+            for pair in list(self._pairs):
+                pair.abort()
+            await asyncio.sleep(PAUSE_S)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
