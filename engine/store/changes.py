@@ -26,7 +26,16 @@ from engine.model import (
     Trigger,
     VersionEvent,
 )
-from engine.rules.changes import HELD_UNTIL_MS, Deed, OpenRun, on_delete, on_edit, on_pause, on_taken_back
+from engine.rules.changes import (
+    HELD_UNTIL_MS,
+    START_MARGIN_MS,
+    Deed,
+    OpenRun,
+    on_delete,
+    on_edit,
+    on_pause,
+    on_taken_back,
+)
 from engine.rules.planning import MissedPolicy, PlannedTime, Skip, plan_job, settle_missed, skipped_range
 from engine.rules.schedule import next_time
 from engine.store.connection import Connection, Row
@@ -642,6 +651,7 @@ async def _insert_waiting(change: Change, times: Sequence[PlannedTime]) -> None:
 
 async def _skip(change: Change, skips: Sequence[Skip]) -> None:
     job = change.was
+    ranges = [part for skip in skips for part in await _around_runs(change, skip)]
     rows = sorted(
         (
             job.partition_id,
@@ -653,10 +663,24 @@ async def _skip(change: Change, skips: Sequence[Skip]) -> None:
             change.planned_version,
             change.now_ms,
         )
-        for skip in skips
+        for skip in ranges
     )
     if rows:
         await change.connection.execute_rows("insert_skips", rows, bytes_max=change.bytes_max)
+
+
+async def _around_runs(change: Change, skip: Skip) -> list[Skip]:
+    """The range without the times that have a run: a pause takes back a run that is late, and lets a later one stand
+    that has begun. After the last change there are none."""
+    until_ms = min(skip.to_at_ms, change.was.updated_at_ms + START_MARGIN_MS)
+    bounds = {"from_at": skip.from_at_ms, "to_at": until_ms}
+    rows = (await change.connection.execute("standing_times_of_job", change.key | bounds)).rows
+    if not rows:
+        return [skip]
+    edges = [skip.from_at_ms - 1, *(row[0] for row in rows), skip.to_at_ms + 1]
+    schedule = change.definition.schedule
+    parts = [skipped_range(schedule, after_ms, before_ms - 1, skip.reason) for after_ms, before_ms in pairwise(edges)]
+    return [part for part in parts if part]
 
 
 async def _free_time(change: Change) -> int:

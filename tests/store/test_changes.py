@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -375,6 +376,26 @@ def test_a_years_pause_of_every_second_is_one_record(shard_dsn: Dsn) -> None:
         assert [row[1] for row in records] == [Reason.TOO_OLD, Reason.MISSED]
         times = (changed.job.updated_at_ms - since_ms) // 1000 + 1
         assert sum(row[0] for row in records) + len(await runs(world)) == times
+
+    run_world(shard_dsn, body)
+
+
+@pytest.mark.parametrize("ends", [resumed, deleted], ids=["resume", "delete"])
+def test_p2_a_time_that_has_its_run_is_not_skipped_with_the_times_around_it(
+    shard_dsn: Dsn, ends: Callable[[World, str], Awaitable[Changed]]
+) -> None:
+    async def body(world: World) -> None:
+        await world.job("late", Cron("* * * * * *"), next_run_at_ms=world.second(-6))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        ran_ms = world.second(-3)
+        await world.rows(f"UPDATE runs SET state = {RunState.SUCCEEDED:d} WHERE scheduled_at = {ran_ms}")
+        await paused(world, "late")
+        await ends(world, "late")
+        skips = await world.rows("SELECT from_at, to_at, skipped FROM skips ORDER BY from_at")
+        assert tuple(skips[0]) == (world.second(-6), world.second(-4), 3)
+        assert skips[1][0] == world.second(-2)
+        assert (ran_ms, RunState.SUCCEEDED) in await world.states()
 
     run_world(shard_dsn, body)
 

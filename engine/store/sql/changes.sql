@@ -67,6 +67,11 @@ SELECT COUNT(*) FROM signals FORCE INDEX (sequence) WHERE signal_id BETWEEN :fir
 SELECT scheduled_at FROM runs FORCE INDEX (of_job)
 WHERE partition_id = :partition_id AND job_id = :job_id AND scheduled_at BETWEEN :from_at AND :to_at
 
+-- name: standing_times_of_job
+SELECT scheduled_at FROM runs FORCE INDEX (of_job)
+WHERE partition_id = :partition_id AND job_id = :job_id AND scheduled_at BETWEEN :from_at AND :to_at AND state <> 8
+ORDER BY scheduled_at
+
 -- name: lock_run
 SELECT partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger_kind, version
 FROM runs
