@@ -1,5 +1,6 @@
 # One line each; every target calls what anyone could type. Another interpreter: make PYTHON=python3.12
 PYTHON ?= python3
+SECONDS ?= 60
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
 NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations
@@ -16,6 +17,8 @@ bench: build
 check: build
 	.venv/bin/ruff check . && .venv/bin/mypy
 SECONDS = 60
+chaos: build
+	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 chaos: build
 	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 asan: build
