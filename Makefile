@@ -16,9 +16,6 @@ bench: build
 	for name in cron wheel batch fire plan sustained peak rest; do .venv/bin/secondzero bench $$name; done
 check: build
 	.venv/bin/ruff check . && .venv/bin/mypy
-SECONDS = 60
-chaos: build
-	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 chaos: build
 	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 asan: build
