@@ -173,7 +173,7 @@ class World:
     def cpu(self) -> Cpu:
         """What each kind of process has used so far."""
         return Cpu(
-            mysqld=cpu_s(server.pid for server in self._servers),
+            mysqld=cpu_s(self.mysqld_pids()),
             executor=cpu_s(self.engine_pids("executor")),
             keeper=cpu_s(self.engine_pids("keeper")),
             receiver=cpu_s(children(self.sink.pid)) if self.sink else 0,
@@ -187,6 +187,9 @@ class World:
         told = [orjson.loads(line) for line in self._engine.log.read_bytes().splitlines() if b'"child.started"' in line]
         named = [line["pid"] for line in told if line["pid"] in alive and line["child"].startswith(kind)]
         return named if kind else [self._engine.pid, *named]
+
+    def mysqld_pids(self) -> list[int]:
+        return [server.pid for server in self._servers]
 
     def api_pids(self) -> list[int]:
         return [self._api.pid, *children(self._api.pid)] if self._api else []
