@@ -78,12 +78,18 @@ class JobReading(Reading):
     """A job's body, read beside the job as it is stored.
 
     ``stored`` is what an equal schedule and the fingerprints of secret headers are compared with; ``fingerprint``
-    makes one of a secret value. ``judge_url`` is the operator's guard of targets.
+    makes one of a secret value.
+    With ``any_time`` a schedule need not have a time to come. ``judge_url`` is the operator's guard of targets.
     """
 
     stored: Definition | None = None
     fingerprint: Callable[[str], str] = str
     judge_url: Callable[[str], Target | Refusal] = read_target
+    any_time: bool = False
+
+    def takes(self, schedule: RunAt | Cron) -> bool:
+        """Whether this schedule stands whatever the time is now: it is stored already, or nobody asks for the time."""
+        return self.any_time or (self.stored is not None and self.stored.schedule == schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +262,7 @@ def _build_job(given: dict[str, Any], at: str, reading: Reading) -> WrittenJob |
 
 def _build_run_at(given: dict[str, Any], at: str, reading: Reading) -> RunAt:
     read = RunAt(given["run_at"])
-    if isinstance(reading, JobReading) and reading.stored and reading.stored.schedule == read:
+    if isinstance(reading, JobReading) and reading.takes(read):
         return read
     if read.run_at_ms < reading.now_ms - PAST_MS_MAX:
         reading.fault(f"{at}/run_at", "more than 5 minutes past", timestamps.EXAMPLE)
@@ -267,7 +273,7 @@ def _build_run_at(given: dict[str, Any], at: str, reading: Reading) -> RunAt:
 
 def _build_cron(given: dict[str, Any], at: str, reading: Reading) -> Cron:
     read = Cron(given["cron"], given.get("time_zone", "UTC"), given.get("start_at"), given.get("end_at"))
-    if isinstance(reading, JobReading) and reading.stored and reading.stored.schedule == read:
+    if isinstance(reading, JobReading) and reading.takes(read):
         return read
     if read.start_at_ms is not None and read.end_at_ms is not None and read.start_at_ms > read.end_at_ms:
         reading.fault(f"{at}/end_at", "before start_at")

@@ -10,7 +10,11 @@ from typing import NoReturn
 from engine.errors import CallerError, OperatorError, StoreUnavailable
 from engine.settings import SettingsError
 
-COMMANDS = ("up", "migrate", "engine", "api", "tenant", "key", "check", "status", "audit", "cron", "bench")
+COMMANDS = (
+    *("up", "migrate", "engine", "api", "tenant", "key"),
+    *("jobs", "runs", "dead-letters"),
+    *("check", "status", "audit", "cron", "bench"),
+)
 """Modules of engine.commands, in the order `--help` lists them. Each has `add_parser(subparsers)`, which sets
 `func`, and `run(args)`, which returns the exit status."""
 
@@ -58,7 +62,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="secondzero", description="At and cron as a service.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
-        import_module(f"engine.commands.{name}").add_parser(subparsers)
+        import_module(f"engine.commands.{name.replace('-', '_')}").add_parser(subparsers)
     return parser
 
 

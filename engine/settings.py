@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from engine.config import FIELDS, NEW_FLEET_PARTITIONS, NEW_FLEET_SHARDS, PREFIX, Dsn, Field, Settings
 from engine.errors import OperatorError
 
+# What the tenants' own commands read: no settings of ours, but ours by name.
+TENANT_VARIABLES = ("SECONDZERO_URL", "SECONDZERO_API_KEY")
+
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 # One heartbeat may come late and the lease still stands.
@@ -152,7 +155,7 @@ def _read_file(path: Path, problems: list[str]) -> Mapping[str, Any]:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    names = [known.variable for known in FIELDS] + [CONFIG_VARIABLE]
+    names = [known.variable for known in FIELDS] + [CONFIG_VARIABLE, *TENANT_VARIABLES]
     ours = sorted(name for name in environ if name.startswith(PREFIX))
     return [f"{name}: unknown setting{_nearest(name, names)}" for name in ours if name not in names]
 
