@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from engine.model import Priority
 
 # Of 15 starts under full load: 8 critical, 4 high, 2 normal, 1 low. Low never starves.
-WEIGHTS = {Priority.CRITICAL: 8, Priority.HIGH: 4, Priority.NORMAL: 2, Priority.LOW: 1}
+WEIGHTS: dict[int, int] = {Priority.CRITICAL: 8, Priority.HIGH: 4, Priority.NORMAL: 2, Priority.LOW: 1}
 
 # A run this late when it becomes ready belongs to the class of late runs.
 LATE_MS = 60_000
@@ -154,16 +154,18 @@ class ReadyQueue(Generic[T]):
 
     def _next_priority(self) -> int | None:
         """Smooth by credit: the highest priority with credit left; when none has any, all are credited again."""
-        waiting = [priority for priority, tenants in self._tenants.items() if tenants]
-        if not waiting:
-            return None
-        for priority in waiting:
-            if self._credit[Priority(priority)] > 0:
-                self._credit[Priority(priority)] -= 1
-                return priority
-        self._credit = dict(WEIGHTS)
-        self._credit[Priority(waiting[0])] -= 1
-        return waiting[0]
+        highest = None
+        for priority, tenants in self._tenants.items():
+            if tenants:
+                if self._credit[priority] > 0:
+                    self._credit[priority] -= 1
+                    return priority
+                if highest is None:
+                    highest = priority
+        if highest is not None:
+            self._credit = dict(WEIGHTS)
+            self._credit[highest] -= 1
+        return highest
 
     def _ring(self, lane: Lane[T], priority: int) -> None:
         if priority in lane.ringed or lane.in_flight >= lane.in_flight_max:
