@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from engine.model import JobState, RunState, Trigger
 
-# A claimed run due this soon may have left before its holder reads a signal (every 250 ms): its holder decides.
-START_MARGIN_MS = 1_000
+# A claimed run due within this is its holder's to take back: it may fire it until it has read the signal, and where it
+# cannot read, until its lease is over. Taken back over its head, a call might be made that no run knows of.
+START_MARGIN_MS = 30_000
 
 # What is held is due at no time that comes; resuming sets a time.
 HELD_UNTIL_MS = 9_000_000_000_000_000

@@ -208,6 +208,7 @@ class Claim:
                 take.skipped.append(run)
 
     def _held_run(self, run: Waiting, call: CallPlan, now_ms: int, *, overlap: bool) -> HeldRun:
+        due_ms = max(run.due_at_ms, run.scheduled_at_ms)
         return HeldRun(
             run.key,
             worker_id=self._lease.worker_id,
@@ -216,8 +217,8 @@ class Claim:
             tenant_id=run.tenant_id,
             version=run.version,
             priority=run.priority,
-            due_ms=run.due_at_ms,
-            lease_until_ms=call.lease_until_ms(run.due_at_ms, now_ms),
+            due_ms=due_ms,
+            lease_until_ms=call.lease_until_ms(due_ms, now_ms),
             deferred=True,
             overlap=overlap,
             call=call,

@@ -112,6 +112,11 @@ class Fire:
         for tenant_id in {run.tenant_id for run in runs}:
             self._tenant_of(tenant_id)  # so that it is known when the run is prepared
         self._held.add(runs)
+        for run in runs:
+            if self._held.was_foretold(run):
+                # Paused, deleted or cancelled before we knew that it is ours: whoever claims it next sees to that.
+                self.abandon(run)
+                self._ends[run.shard_index].given_back(run)
         self._schedule(self._clock.now_ms())
 
     def run_once(self, now_ms: int) -> None:
@@ -122,7 +127,7 @@ class Fire:
 
     def cancel(self, run: HeldRun) -> None:
         """A tenant's cancel: stop it if it is in flight, and settle it as cancelled."""
-        if run.cancelled:
+        if run.cancelled or run.decided:
             return
         run.cancelled = True
         if run.in_flight:

@@ -15,6 +15,9 @@ from engine.stages.versions import CallPlan
 PREPARE_MS = 3_000
 PREPARE_SPREAD_MS = 2_000
 
+# Signals remembered for runs that are not held (yet): the last so many, some 200 bytes each.
+FORETOLD_MAX = 20_000
+
 
 class HeldRun:
     """One claimed run. ``due_ms`` is its second, or a later moment for a retry; ``key`` is its place in the table."""
@@ -24,6 +27,7 @@ class HeldRun:
         "attempt",
         "call",
         "cancelled",
+        "decided",
         "deferred",
         "demoted",
         "due_ms",
@@ -75,6 +79,8 @@ class HeldRun:
         self.request: Request | None = None
         self.handle = 0
         self.in_flight = False
+        # How it ended, or that it goes back, waits to be written: nothing else may be made of it.
+        self.decided = False
         self.cancelled = False
         self.abandoned = False
         self.demoted = False
@@ -93,6 +99,7 @@ class HeldRuns:
         self._runs: dict[tuple[RunKey, int], HeldRun] = {}
         self._runs_max = runs_max
         self._emptied = asyncio.Event()
+        self._foretold: dict[tuple[RunKey, int], None] = {}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -123,6 +130,15 @@ class HeldRuns:
     def find(self, key: RunKey, attempt: int) -> HeldRun | None:
         return self._runs.get((key, attempt))
 
+    def foretell(self, key: RunKey, attempt: int) -> None:
+        """A signal came for a run that is not held: it has ended, or the answer to its claim is still on its way."""
+        self._foretold[key, attempt] = None
+        if len(self._foretold) > FORETOLD_MAX:
+            del self._foretold[next(iter(self._foretold))]
+
+    def was_foretold(self, run: HeldRun) -> bool:
+        return run.identity in self._foretold
+
     def remove(self, run: HeldRun) -> None:
         """Let go of it, wherever it is."""
         self._wheel.cancel(run.handle)
@@ -137,8 +153,8 @@ class HeldRuns:
             await self._emptied.wait()
 
     def unfired(self) -> Iterable[HeldRun]:
-        """Held runs whose call has not begun."""
-        return [run for run in self._runs.values() if not run.in_flight]
+        """Held runs whose call has not begun, and of which nothing has been decided."""
+        return [run for run in self._runs.values() if not run.in_flight and not run.decided]
 
 
 def _prepare_at_ms(run: HeldRun) -> int:

@@ -145,7 +145,10 @@ class Settle:
         self._enter(Settlement(run, no_call(now_ms), verdict, run.tries))
 
     def _enter(self, settlement: Settlement) -> None:
-        """The first one of a batch wakes the stage once more have gathered."""
+        """The first one of a batch wakes the stage once more have gathered. A run is decided once."""
+        if settlement.run.decided:
+            return
+        settlement.run.decided = True
         if not self._waiting:
             self._waiting_since_ms = self._clock.now_ms()
             self._wake_later()

@@ -20,6 +20,7 @@ class Signals:
         self._lease = lease
         self._held = held
         self._fire = fire
+        self._unstarted: list[tuple[RunKey, int]] = []
 
     async def run_once(self, now_ms: int) -> bool:
         answer = await self._shard.execute(
@@ -27,23 +28,28 @@ class Signals:
         )
         if not answer.rows:
             return False
-        unstarted = []
         for _, kind, partition_id, scheduled_at, job_id, attempt in answer.rows:
-            run = self._held.find(RunKey(partition_id, scheduled_at, job_id), attempt)
-            if run is not None and self._obey(SignalKind(kind), run):
-                unstarted.append((run.key, attempt))
-        await take_back(self._shard, self._lease.worker_id, unstarted, now_ms)
+            key = RunKey(partition_id, scheduled_at, job_id)
+            run = self._held.find(key, attempt)
+            if run is None:
+                self._held.foretell(key, attempt)
+            elif self._obey(SignalKind(kind), run):
+                self._unstarted.append((key, attempt))
+        # Kept until they are back: they are held no longer, so that a second look at the signal finds nobody.
+        await take_back(self._shard, self._lease.worker_id, self._unstarted, now_ms)
+        self._unstarted = []
         await self._shard.execute(
             "delete_signals", {"worker_id": self._lease.worker_id, "signal_id": answer.rows[-1][0]}
         )
         return len(answer.rows) == SIGNALS_MAX
 
     def _obey(self, kind: SignalKind, run: HeldRun) -> bool:
-        """True for a run that will not be fired, and goes back where it is not yet taken back."""
+        """True for a run that will not be fired, and goes back where it is not yet taken back. One that was called
+        stands, also while how it ended is still to be written."""
         if kind == SignalKind.CANCEL:
             self._fire.cancel(run)
             return False
-        if run.in_flight:
+        if run.in_flight or run.decided:
             return False
         self._fire.abandon(run)
         return True

@@ -221,6 +221,18 @@ def test_p2_a_run_whose_tenant_stays_unknown_goes_back_when_its_lease_ends_and_c
     with_gun(receiver, body)
 
 
+def test_p7_a_run_that_a_signal_was_faster_than_is_given_back_unfired(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        told, other = gun.run("/ok/told", -1), gun.run("/ok/not-told", -1)
+        gun.held.foretell(told.key, told.attempt)
+        gun.fire.hold([told, other])
+        await gun.outcomes(1)
+        assert gun.ends.returned == [told]
+        assert "told" not in {call.name for call in receiver.calls()}
+
+    with_gun(receiver, body)
+
+
 def test_p9_a_refused_target_settles_at_its_moment_without_a_call(receiver: Receiver) -> None:
     async def body(gun: Gun) -> None:
         run = gun.run("", 50, url="http://169.254.169.254/latest/meta-data/")

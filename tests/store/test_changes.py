@@ -25,7 +25,7 @@ from engine.model import (
     VersionEvent,
 )
 from engine.outbound.exchange import Outcome
-from engine.rules.changes import HELD_UNTIL_MS
+from engine.rules.changes import HELD_UNTIL_MS, START_MARGIN_MS
 from engine.store.changes import (
     Changed,
     Windows,
@@ -99,6 +99,13 @@ async def deferred(world: World) -> list[tuple[int, int, Reason]]:
     """(scheduled_at, due_at, reason)."""
     rows = await world.rows("SELECT scheduled_at, due_at, reason FROM deferred ORDER BY scheduled_at")
     return [(row[0], row[1], Reason(row[2])) for row in rows]
+
+
+async def obeyed(world: World, worker: Worker) -> None:
+    """The worker takes back all that it holds and is asked for."""
+    asked = {run[0] for run in await runs(world) if run[1] == RunState.RUNNING}
+    held = [(run.key, run.attempt) for run in worker.runs() if run.key.scheduled_at_ms in asked]
+    await take_back(world.shard, worker.lease.worker_id, held, world.now_ms)
 
 
 def answered(world: World, status: int) -> Outcome:
@@ -227,17 +234,20 @@ def test_pause_takes_back_what_is_claimed_ahead_and_resume_plans_it_again(shard_
         worker, _ = await planned_far(world)
         changed = await paused(world, "far")
         after = await runs(world)
-        margin_ms = await world.shard.now_ms() + 1_000
+        margin_ms = await world.shard.now_ms() + START_MARGIN_MS
         assert {run[1] for run in after if run[0] > margin_ms} == {RunState.WITHDRAWN}
         withdrawn = [run[0] for run in after if run[1] == RunState.WITHDRAWN]
         assert (changed.job.state, changed.job.next_run_at_ms) == (JobState.PAUSED, None)
         assert changed.job.resume_at_ms == withdrawn[0]
         signals = await world.rows("SELECT COUNT(*) FROM signals")
         assert signals[0][0] == len(after)
+        await obeyed(world, worker)
+        after = await runs(world)
+        assert {run[1] for run in after} == {RunState.WITHDRAWN}
         await worker.plan_all()
         assert await runs(world) == after, "a paused job is not planned"
         back = await resumed(world, "far")
-        assert back.effective_from_ms == withdrawn[0]
+        assert back.effective_from_ms == after[0][0]
         assert back.job.state == JobState.ACTIVE
 
     run_world(shard_dsn, body)
@@ -275,6 +285,27 @@ def test_a_run_taken_back_after_its_job_was_resumed_waits_for_anyone(shard_dsn: 
         await take_back(world.shard, worker.lease.worker_id, [(held.key, held.attempt)], world.now_ms)
         assert [run[1] for run in await runs(world)] == [RunState.WAITING]
         assert [row[2] for row in await deferred(world)] == [Reason.GIVEN_BACK]
+
+    run_world(shard_dsn, body)
+
+
+def test_p4_a_run_that_was_held_up_by_a_pause_is_not_due_before_its_second_when_resumed(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        at_ms = world.second(3)
+        await world.job("soon", RunAt(at_ms))
+        worker = await world.worker().join()
+        await worker.plan_all()
+        await paused(world, "soon")
+        worker.settle.given_back(worker.runs()[0])
+        await worker.settle.run_once(world.now_ms)
+        worker.lease.partitions = world.partitions
+        await worker.claim.run_once(world.now_ms)
+        assert [row[2] for row in await deferred(world)] == [Reason.HELD]
+        await resumed(world, "soon")
+        assert [row[1] for row in await deferred(world)] == [at_ms]
+        await world.rows("UPDATE deferred SET due_at = 1")
+        await worker.claim.run_once(world.now_ms)
+        assert [run.due_ms for run in worker.runs()] == [at_ms]
 
     run_world(shard_dsn, body)
 
@@ -456,8 +487,8 @@ def test_p7_a_delete_reaches_runs_that_an_edit_had_let_stand_beyond_a_single_tim
         await edited(world, "far", schedule=RunAt(world.second(-5)))
         await worker.plan_all()
         await deleted(world, "far")
-        left = [run[0] for run in await runs(world) if run[1] == RunState.RUNNING]
-        assert max(left) <= world.second(2)
+        await obeyed(world, worker)
+        assert RunState.RUNNING not in [run[1] for run in await runs(world)]
 
     run_world(shard_dsn, body)
 
@@ -467,9 +498,7 @@ def test_p2_a_pause_ends_on_record_what_the_schedule_before_an_edit_had_left(sha
         worker, _ = await planned_far(world, "far", Cron("* * * * * *"))
         await edited(world, "far", schedule=Cron("0 0 1 1 *"))
         changed = await paused(world, "far")
-        asked = {run[0] for run in await runs(world) if run[1] == RunState.RUNNING}
-        held = [(run.key, run.attempt) for run in worker.runs() if run.key.scheduled_at_ms in asked]
-        await take_back(world.shard, worker.lease.worker_id, held, world.now_ms)
+        await obeyed(world, worker)
         ended = await world.rows(f"SELECT reason, COUNT(*) FROM runs WHERE state = {RunState.SKIPPED:d} GROUP BY 1")
         assert [row[0] for row in ended] == [Reason.PAUSED]
         assert ended[0][1] >= FREEZE_MS // 1000 - 1

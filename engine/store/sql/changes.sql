@@ -49,8 +49,8 @@ SET r.state = 3, r.attempt = r.attempt + 1, r.version = k.version, r.priority = 
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 8
 
 -- name: release_held
--- Resumed: what waited is due now.
-UPDATE deferred SET due_at = :now_ms
+-- Resumed: what waited is due now, but never before its second.
+UPDATE deferred SET due_at = GREATEST(:now_ms, scheduled_at)
 WHERE partition_id = :partition_id AND job_id = :job_id AND reason = 6
 
 -- name: insert_signals
