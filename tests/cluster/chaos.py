@@ -33,6 +33,7 @@ CHANGED_JOBS = 6
 AT_ONCE_MAX = 3
 CHILDREN = ("executor-0", "executor-1", "keeper")
 HEALED_S = 180.0
+FOREVER_MS = 1 << 62
 
 Undo = Callable[[], None]
 
@@ -67,7 +68,7 @@ class Chaos:
             if len(self._lasting) < AT_ONCE_MAX:
                 self._begin(self._draw.choice(self._deeds))
             sleep_until(now_ms() + int(self._draw.uniform(100, 1_200)))
-        self._heal(ends_ms + 3_600_000)
+        self._heal(FOREVER_MS)
         for engine in self.fleet.engines:
             if not engine.running:
                 engine.start()
@@ -170,10 +171,15 @@ class Chaos:
 
     def do_stop_an_engine(self) -> Undo | None:
         engine = self._engine()
-        if engine is None or self._active("stop_a_process"):
+        if engine is None or self._active("stop_a_process", "stop_an_engine"):
             return None
-        engine.stop()
-        return engine.start
+        engine.signal(signal.SIGTERM)
+
+        def start() -> None:
+            engine.stop()
+            engine.start()
+
+        return start
 
     def do_roll_an_engine(self) -> Undo | None:
         engine = self._engine()
