@@ -21,6 +21,9 @@ Handler = Callable[[Call], Awaitable[Answer]]
 OpenHandler = Callable[[Service, Request], Awaitable[Response]]
 
 REQUEST_ID = "x-request-id"
+# For pages of the origins that the operator allows; they send the key themselves, never a cookie.
+ALLOWED_HEADERS = "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, X-Request-Id"
+EXPOSED_HEADERS = "ETag, Retry-After, RateLimit, RateLimit-Policy, X-Request-Id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -45,7 +48,7 @@ class Endpoint:
 
     async def _answer(self, request: Request) -> Response:
         if request.method == "OPTIONS":
-            return Response(status_code=204, headers={"Allow": self._allow})
+            return Response(status_code=204, headers={"Allow": self._allow, **_preflight(request, self._allow)})
         handler = self.handlers.get(request.method)
         if handler is None:
             raise Problem(METHOD_NOT_ALLOWED, f"allowed here: {self._allow}", headers={"Allow": self._allow})
@@ -92,6 +95,8 @@ async def answered(service: Service, request: Request, answer: Callable[[Request
             problem = Problem(INTERNAL, f"request {request_id} failed; it is on record here")
         response = problem_response(problem)
     response.headers[REQUEST_ID] = request_id
+    if service.cors_origins:
+        _allow_origin(service, request, response)
     service.events.emit(
         "api.answered",
         request_id=request_id,
@@ -101,6 +106,25 @@ async def answered(service: Service, request: Request, answer: Callable[[Request
         took_ms=service.clock.boot_ms() - started_ms,
     )
     return response
+
+
+def _preflight(request: Request, allow: str) -> dict[str, str]:
+    """What a browser asks before it lets a page call us."""
+    if "access-control-request-method" not in request.headers:
+        return {}
+    return {
+        "Access-Control-Allow-Methods": allow,
+        "Access-Control-Allow-Headers": ALLOWED_HEADERS,
+        "Access-Control-Max-Age": "600",
+    }
+
+
+def _allow_origin(service: Service, request: Request, response: Response) -> None:
+    origin = request.headers.get("origin")
+    response.headers["Vary"] = "Origin"
+    if origin in service.cors_origins:
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
 
 
 def _request_id(request: Request) -> str:

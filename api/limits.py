@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from api.errors import LIMIT_REACHED, TOO_MANY_REQUESTS, Problem
 from engine.clock import Clock
+from engine.errors import StoreUnavailable
 from engine.rules.quota import TENANT_STARTS_LIMIT, TENANT_STARTS_PER_S
 from engine.store.lists import count_jobs
 from engine.store.shard import Shard
@@ -128,8 +129,16 @@ class JobCounts:
             if self._clock.boot_ms() - count.at_ms <= age_ms_max:
                 return count
         began_ms = self._clock.boot_ms()
-        counted = sum(await asyncio.gather(*(count_jobs(shard, tenant_id) for shard in self._shards)))
+        counted = sum(await asyncio.gather(*(_count(shard, tenant_id) for shard in self._shards)))
         self._counts[tenant_id] = _Count(counted, began_ms)
         if len(self._counts) > BUCKETS_MAX:
             self._counts.popitem(last=False)
         return self._counts[tenant_id]
+
+
+async def _count(shard: Shard, tenant_id: int) -> int:
+    """A shard that is away counts for nothing: its jobs are no reason to refuse those of the others."""
+    try:
+        return await count_jobs(shard, tenant_id)
+    except StoreUnavailable:
+        return 0

@@ -8,8 +8,10 @@ is.
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 import uvloop
@@ -42,15 +44,26 @@ async def _serve(settings: Settings, events: Events, listener: socket.socket, li
         address, port = listener.getsockname()[:2]
         listening(port)
         events.emit("api.listening", address=address, port=port)
-        await make_server(service).serve(sockets=[listener])
+        server = make_server(service, settings)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
+        await server.serve(sockets=[listener])
     finally:
         await service.stop()
     events.emit("api.stopped")
 
 
-def make_server(service: Service) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """Signals are ours: uvicorn would raise them again at its end, and kill the process before ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_server(service: Service, settings: Settings) -> Server:
     """The HTTP server for a service that has started."""
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
             App(service),
             http="httptools",
@@ -63,5 +76,7 @@ def make_server(service: Service) -> uvicorn.Server:
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
         )
     )

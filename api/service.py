@@ -47,6 +47,7 @@ class Service:
         shards = [Shard(dsn, index, connections_max=CONNECTIONS_PER_SHARD) for index, dsn in enumerate(settings.shards)]
         self.placement = Placement(shards)
         self.clock = clock
+        self.cors_origins = frozenset(settings.cors_origins)
         self.events = events
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)

@@ -147,6 +147,26 @@ def _folder(value: object) -> Path:
     raise ValueError(f"must be the path of a folder, not {value!r}")
 
 
+def _file(value: object) -> Path:
+    if isinstance(value, str) and value and "\0" not in value:
+        return Path(value)
+    raise ValueError(f"must be the path of a file, not {value!r}")
+
+
+def yes_or_no(value: object) -> bool:
+    """A setting whose flag needs no value."""
+    words = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    if str(value).lower() in words:
+        return words[str(value).lower()]
+    raise ValueError(f"must be yes or no, not {value!r}")
+
+
+def _origin(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"https?://[A-Za-z0-9.\[\]:-]+", value):
+        return value
+    raise ValueError(f"must be an origin such as https://console.example.com, not {value!r}")
+
+
 def _listen(value: object) -> str:
     """An address, or ``fd://N``: a listening socket that the starter left open."""
     if isinstance(value, str) and (re.fullmatch(r"fd://[0-9]{1,6}", value) or _is_address(value)):
@@ -197,6 +217,16 @@ class Settings:
     executors: int = _setting(_cores, "engine", _whole(1, 256), "executor processes, one for each core")
     listen: str = _setting("127.0.0.1", "listen", _listen, "address to listen on")
     port: int = _setting(8900, "api", _whole(0, 65_535), "port of the API, 0 for a free one")
+    tls_cert: Path | None = _setting(  # noqa: RUF009 - a field, like the others
+        None, "serve", _file, "TLS certificate of the API, PEM with its chain"
+    )
+    tls_key: Path | None = _setting(None, "serve", _file, "the certificate's key")  # noqa: RUF009
+    behind_proxy: bool = _setting(
+        False, "serve", yes_or_no, "something in front of the API does TLS: other addresses need no certificate"
+    )
+    cors_origins: tuple[str, ...] = _setting(
+        (), "serve", _origin, "web page origin that may call the API", name="cors_origin", many=True
+    )
     metrics_port: int = _setting(
         0, "engine", _whole(0, 65_535), "port of the engine's health and metrics, 0 for a free one"
     )

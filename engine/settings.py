@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -16,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.config import FIELDS, NEW_FLEET_PARTITIONS, NEW_FLEET_SHARDS, PREFIX, Dsn, Field, Settings
+from engine.config import FIELDS, NEW_FLEET_PARTITIONS, NEW_FLEET_SHARDS, PREFIX, Dsn, Field, Settings, yes_or_no
 from engine.errors import OperatorError
 
 # What the tenants' own commands read: no settings of ours, but ours by name.
@@ -51,7 +52,10 @@ def settings_arguments(parser: argparse.ArgumentParser, groups: Collection[str])
     for known in FIELDS:
         if known.group in groups:
             action = "append" if known.many else "store"
-            options.add_argument(known.flag, dest=known.attribute, action=action, metavar="…", help=_help(known))
+            more: dict[str, Any] = {"nargs": "?", "const": "yes"} if known.read is yes_or_no else {}
+            options.add_argument(
+                known.flag, dest=known.attribute, action=action, metavar="…", help=_help(known), **more
+            )
     parser.set_defaults(setting_groups=frozenset(groups))
 
 
@@ -75,6 +79,8 @@ def find_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Found
             _take(known, _given(known, args, environ, document, file_name), values, sources, problems)
     settings = Settings(**values)
     problems += _contradictions(settings)
+    if "serve" in args.setting_groups:
+        problems += _open_doors(settings)
     return Found(None if problems else settings, sources, problems)
 
 
@@ -183,6 +189,17 @@ def _contradictions(settings: Settings) -> list[str]:
     if (settings.partition_count or NEW_FLEET_PARTITIONS) < shard_count:
         problems.append(f"partitions {settings.partition_count} must not be fewer than the shards, {shard_count}")
     return problems
+
+
+def _open_doors(settings: Settings) -> list[str]:
+    """Keys of tenants travel in every call: beyond this machine only under TLS."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        return ["tls_cert and tls_key: each needs the other"]
+    listen = settings.listen
+    local = listen.startswith("fd://") or ipaddress.ip_address(listen).is_loopback
+    if local or settings.tls_cert is not None or settings.behind_proxy:
+        return []
+    return [f"listen {listen}: beyond this machine the API needs --tls-cert and --tls-key, or --behind-proxy"]
 
 
 def _text(value: object) -> str:

@@ -84,6 +84,10 @@ def test_every_problem_is_found_at_once(tmp_path):
         (["--port", "1e3"], "--port: must be a whole number"),
         (["--partitions", "1025"], "--partitions: must be a whole number from 1 to 1024"),
         (["--data", ""], "--data: must be the path of a folder"),
+        (["--listen", "0.0.0.0"], "listen 0.0.0.0: beyond this machine the API needs --tls-cert"),
+        (["--tls-cert", "c.pem"], "tls_cert and tls_key: each needs the other"),
+        (["--behind-proxy", "perhaps"], "--behind-proxy: must be yes or no"),
+        (["--cors-origin", "*"], "--cors-origin: must be an origin such as https://"),
         (["--listen", "everywhere"], "--listen: must be an IP address such as 127.0.0.1"),
         (["--config", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["--shard", "mysql://a@h/x", "--shard", "mysql://b@h/x", "--shards", "3"], "shards 3 contradicts the number"),
@@ -113,7 +117,7 @@ def test_a_child_reads_from_its_variables_what_its_parent_had():
     parent = load(
         "--shard", "mysql://us%20er:p%40ss%2Fw@[::1]:3307/da%2Fta", "--shard", "mysql://root@/x?unix_socket=/a%20b/s",
         "--shards", "2", "--allow-network", "127.0.0.0/8", "--allow-port", "81", "--allow-port", "82", "--port", "0",
-        "--listen", "::", "--data", "/with space",
+        "--listen", "::", "--behind-proxy", "--data", "/with space",
     )  # fmt: skip
     assert load(environ=environment(parent)) == parent
 

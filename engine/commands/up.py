@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -99,7 +100,7 @@ def stopping_on_signals() -> Iterator[None]:
 def start_all(settings: Settings, started: ExitStack) -> tuple[LocalService, list[Kept]]:
     """Start everything in order; returns where it is, and what is to be kept running."""
     listener = started.enter_context(open_listener(settings.listen, settings.port))
-    service_url = url_of(settings.listen, listener.getsockname()[1])
+    service_url = url_of(settings.listen, listener.getsockname()[1], "https" if settings.tls_cert else "http")
     servers = [] if settings.shards else start_servers(settings, started)
     settings = replace(
         settings,
@@ -211,7 +212,8 @@ def wait_ready(child: Child, url: str) -> None:
 def readiness(url: str) -> str | None:
     """None if it is ready, else what it says."""
     try:
-        urlopen(f"{url}/readyz", timeout=1).close()  # noqa: S310 - our own address
+        # Our own address, under a certificate for the name that others know it by.
+        urlopen(f"{url}/readyz", timeout=1, context=ssl._create_unverified_context()).close()  # noqa: S310, S323
     except HTTPError as error:
         return error.read(1_000).decode(errors="replace")
     except OSError as error:

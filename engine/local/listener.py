@@ -25,10 +25,10 @@ def open_listener(listen: str, port: int) -> socket.socket:
         raise OperatorError(f"cannot listen on {url_of(listen, port)}: {_reason(error)}") from error
 
 
-def url_of(listen: str, port: int) -> str:
+def url_of(listen: str, port: int, scheme: str = "http") -> str:
     """The address to type: where all addresses are listened on, this machine's own."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)  # noqa: S104
-    return f"http://{host}:{port}"
+    return f"{scheme}://{host}:{port}"
 
 
 def free_port() -> int:

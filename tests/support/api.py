@@ -25,6 +25,7 @@ from engine.store.connection import Row
 from engine.store.fleet import create_fleet
 from engine.store.shard import Shard
 from engine.store.tenants import NewTenant, create_tenant
+from migrations.apply import apply
 from tests.support.mysql import query
 from tests.support.wait import until
 
@@ -116,12 +117,16 @@ class Tenant:
 
 
 @contextmanager
-def served(dsns: Sequence[Dsn], clock: Clock | None = None, **settings: Any) -> Iterator[ApiServer]:
-    """Make these clean shards a fleet and serve them on a free port."""
-    asyncio.run(make_fleet(dsns))
-    service = Service(Settings(shards=tuple(dsns), **settings), clock or SystemClock(), Events())
+def served(
+    dsns: Sequence[Dsn], clock: Clock | None = None, *, make: bool = True, **settings: Any
+) -> Iterator[ApiServer]:
+    """Make these clean shards a fleet, unless they are one, and serve them on a free port."""
+    if make:
+        asyncio.run(make_fleet(dsns))
+    given = Settings(shards=tuple(dsns), **settings)
+    service = Service(given, clock or SystemClock(), Events())
     with open_listener("127.0.0.1", 0) as listener:
-        server = make_server(service)
+        server = make_server(service, given)
 
         async def serve() -> None:
             await service.start()
@@ -138,6 +143,12 @@ def served(dsns: Sequence[Dsn], clock: Clock | None = None, **settings: Any) -> 
         finally:
             server.should_exit = True
             thread.join()
+
+
+def migrated(dsn: Dsn, *, first: bool = False) -> Dsn:
+    """A new shard of a server of the test's own."""
+    asyncio.run(apply(dsn, first=first))
+    return dsn
 
 
 async def make_fleet(dsns: Sequence[Dsn]) -> None:
