@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A connection is opened when requests have waited this long for one that is open: that one is often free sooner, and a
 # handshake costs as much as forty requests. Their deadlines are looked at as often.
-PATIENCE_MS = 20
+PATIENCE_MS = {"http": 20, "https": 250}
 # Opened at once where there is none yet; after that at most as many as there are, so that their number doubles.
 OPENED_AT_FIRST = {"http": 4, "https": 1}
 # Connections that one pool warms at a time, once the first one stands.
@@ -35,6 +35,7 @@ class Pool:
 
     __slots__ = (
         "_opening",
+        "_patience_ms",
         "_turn",
         "_warming",
         "client",
@@ -55,6 +56,7 @@ class Pool:
         self.watch, self.watched_ms = 0, NEVER_MS
         self._opening = 0
         self._warming = 0
+        self._patience_ms = PATIENCE_MS[key[1].scheme]
         self._turn = 0
 
     def send(self, request: Request, now_ms: int) -> None:
@@ -120,9 +122,9 @@ class Pool:
         self.drop_if_unused()
         if not self.waiting:
             return NEVER_MS
-        if now_ms - self.waiting[0].started_ms >= PATIENCE_MS:
+        if now_ms - self.waiting[0].started_ms >= self._patience_ms:
             self.grow()
-        return now_ms + PATIENCE_MS
+        return now_ms + self._patience_ms
 
     async def warm(self, count: int) -> Failure | None:
         """Have up to ``count`` connections open and idle; the failure, if it did not come to that."""
@@ -174,8 +176,8 @@ class Pool:
         """A request waits: open a connection if there is none, else look at it again soon."""
         if not self.connections:
             self.grow()
-        if request.started_ms + PATIENCE_MS < self.watched_ms:
-            self.client.deadlines.watch(self, request.started_ms + PATIENCE_MS)
+        if request.started_ms + self._patience_ms < self.watched_ms:
+            self.client.deadlines.watch(self, request.started_ms + self._patience_ms)
 
     def _reserve(self) -> bool:
         size = len(self.connections) + self._opening

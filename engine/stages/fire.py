@@ -43,6 +43,9 @@ LEASE_SLACK_MS = 5_000
 HELD_MS_MAX = 5_000
 HELD_CHECK_MS = 1_000
 
+# So many runs share a connection that is opened for them: a TLS handshake costs as much as some forty requests.
+RUNS_PER_CONNECTION = {"http": 1, "https": 32}
+
 # Bursts (tenant, origin and moment) that are over are forgotten this often.
 FORGET_INTERVAL_MS = 5_000
 
@@ -204,14 +207,15 @@ class Fire:
         return run_head(run.call.fixed_head, key, run.key.scheduled_at_ms, run.attempt, timestamp_s, signed)
 
     def _warm(self, prepared: Sequence[HeldRun], now_ms: int) -> None:
-        """Connections for the coming bursts, as many as each can use; asked for when a burst's count doubles."""
+        """Connections for the coming bursts, as many as each can use; asked for when a burst's need doubles."""
         for run in prepared:
             assert run.request is not None  # noqa: S101 - it was prepared
             burst = (run.tenant_id, run.request.origin, run.due_ms)
             count = self._coming.get(burst, 0) + 1
             self._coming[burst] = count
-            if count & (count - 1) == 0 and count <= LANE_IN_FLIGHT_MAX:
-                task = self._loop.create_task(self._client.warm(run.tenant_id, run.request.origin, count))
+            wanted = _connections_due(count, run.request.origin.scheme)
+            if wanted:
+                task = self._loop.create_task(self._client.warm(run.tenant_id, run.request.origin, wanted))
                 self._warming.add(task)
                 task.add_done_callback(self._warming.discard)
         if now_ms - self._forgot_at_ms > FORGET_INTERVAL_MS:
@@ -326,6 +330,14 @@ class Fire:
     def _tick(self) -> None:
         self._timer = None
         self.run_once(self._clock.now_ms())
+
+
+def _connections_due(count: int, scheme: str) -> int:
+    """How many connections to ask for now that a burst has this many runs; 0 unless its need has just doubled."""
+    before, rest = divmod(count - 1, RUNS_PER_CONNECTION[scheme])
+    wanted = before + 1
+    doubled = rest == 0 and wanted & before == 0
+    return wanted if doubled and wanted <= LANE_IN_FLIGHT_MAX else 0
 
 
 def _outlasts(run: HeldRun, now_ms: int) -> bool:
