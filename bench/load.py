@@ -41,8 +41,10 @@ class Origins(NamedTuple):
     dead_url: str
 
 
-def burst(tenant_id: int, origins: Origins, at_ms: int, runs: int, critical: int, origin_count: int) -> Load:
-    """So many jobs for one second, the critical ones among them spread evenly."""
+def burst(
+    tenant_ids: Sequence[int], origins: Origins, at_ms: int, runs: int, critical: int = 0, origin_count: int = 1
+) -> Load:
+    """So many jobs for one second, spread evenly over tenants and origins, and the critical ones among the others."""
     every = runs // critical if critical else runs + 1
     jobs, left = [], critical
     for number in range(runs):
@@ -51,6 +53,7 @@ def burst(tenant_id: int, origins: Origins, at_ms: int, runs: int, critical: int
         priority = Priority.CRITICAL if urgent else Priority.NORMAL
         name = f"{priority.name.lower()}-{number}"
         target = HttpTarget(f"{origins.url(number % origin_count)}/{name}")
+        tenant_id = tenant_ids[number % len(tenant_ids)]
         jobs.append(Job(tenant_id, name, Definition(RunAt(at_ms), target, priority=priority)))
     return Load(jobs, [(job.name, at_ms) for job in jobs], at_ms, at_ms)
 

@@ -25,6 +25,7 @@ from engine.clock import SystemClock
 from engine.errors import OperatorError
 from engine.local.nginx import Sink
 from engine.local.record import Call, Report, first_lags, report, reports
+from engine.rules.quota import TENANT_STARTS_PER_S
 
 # The engine plans 30 s ahead; a large second is to have that much.
 AHEAD_S = 35
@@ -79,7 +80,9 @@ async def _store(here: World, sink: Sink, dead_port: int, args: argparse.Namespa
     """Jobs for a second that comes late enough to be planned for."""
     clock = SystemClock()
     async with here.opened():
-        tenants = await here.create_tenants(load.MORNING_TENANTS if args.model else 1)
+        tenants = await here.create_tenants(
+            load.MORNING_TENANTS if args.model else -(-args.runs // TENANT_STARTS_PER_S)
+        )
         made = _load(args, tenants, load.origins_of(sink, dead_port, tls=args.tls), clock.now_ms())
         await here.create_jobs(made.jobs)
     left_ms = made.at_ms - clock.now_ms()
@@ -108,7 +111,7 @@ def _load(args: argparse.Namespace, tenants: list[int], origins: Origins, now_ms
     at_ms = (earliest_ms // 1000 + 1) * 1000
     if args.idle:
         return load.every_second(tenants[0], origins, at_ms, args.idle)
-    return load.burst(tenants[0], origins, at_ms, args.runs, args.critical, args.origins)
+    return load.burst(tenants, origins, at_ms, args.runs, args.critical, args.origins)
 
 
 def _figures(calls: Iterable[Call], load: Load) -> dict[str, Any]:

@@ -75,7 +75,7 @@ async def _prepare(here: World, stored: int) -> int:
         tenant = (await here.create_tenants(1))[0]
         later_ms = SystemClock().now_ms() + LATER_MS
         for first in range(0, stored, STORED_AT_ONCE):
-            jobs = load.burst(tenant, NOWHERE, later_ms, min(STORED_AT_ONCE, stored - first), 0, 1).jobs
+            jobs = load.burst([tenant], NOWHERE, later_ms, min(STORED_AT_ONCE, stored - first)).jobs
             await here.create_jobs([job._replace(name=f"stored-{first}-{job.name}") for job in jobs])
     return tenant
 
@@ -134,7 +134,7 @@ def _answers(pipes: Sequence[Any]) -> list[Any]:
 async def _store_due(here: World, tenant: int, runs: int, number: int) -> int:
     async with here.opened():
         at_ms = SystemClock().now_ms() // 1000 * 1000
-        jobs = load.burst(tenant, NOWHERE, at_ms, runs, 0, 1).jobs
+        jobs = load.burst([tenant], NOWHERE, at_ms, runs).jobs
         return await here.create_jobs_at_once([job._replace(name=f"due-{number}-{job.name}") for job in jobs])
 
 

@@ -47,4 +47,4 @@ async def _store(here: World, jobs: int) -> None:
     async with here.opened():
         tenants = await here.create_tenants(1)
         at_ms = SystemClock().now_ms() + LATER_MS
-        await here.create_jobs(load.burst(tenants[0], NOWHERE, at_ms, jobs, 0, 1).jobs)
+        await here.create_jobs(load.burst(tenants, NOWHERE, at_ms, jobs).jobs)

@@ -67,7 +67,7 @@ async def _store(here: World, sink: Sink, runs: int) -> tuple[Load, int, Cpu]:
     async with here.opened():
         tenants = await here.create_tenants(1)
         origins = load.origins_of(sink, 0, tls=False)
-        made = load.burst(tenants[0], origins, clock.now_ms() // 1000 * 1000, runs, 0, 1)
+        made = load.burst(tenants, origins, clock.now_ms() // 1000 * 1000, runs)
         begun_ms = await here.create_jobs_at_once(made.jobs)
         return made, begun_ms, here.cpu()
 

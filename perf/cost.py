@@ -245,10 +245,10 @@ class Worker:
 async def measure(here: World, sink: Sink, runs: int) -> tuple[dict[str, Cost], dict[str, float]]:
     """Each step once, in the order of a run's life; and the bytes of a stored job and run."""
     async with here.opened():
-        tenant = (await here.create_tenants(1))[0]
+        tenants = await here.create_tenants(1)
         worker = await Worker(here, sink).open()
         at_ms = worker.clock.now_ms() // 1000 * 1000 + SOON_MS
-        jobs = load.burst(tenant, load.origins_of(sink, 0, tls=False), at_ms, runs, 0, 1).jobs
+        jobs = load.burst(tenants, load.origins_of(sink, 0, tls=False), at_ms, runs).jobs
         try:
             await _single_runs(here, worker, jobs)
             await _daily_runs(here, worker, jobs, at_ms + AHEAD_MS)

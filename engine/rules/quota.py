@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from engine.model import Priority
 
 # Starts per second and tenant that keep their priority; what exceeds them is fired as normal and recorded demoted.
-PRIORITY_STARTS_PER_S = {Priority.CRITICAL: 500, Priority.HIGH: 2_000}
+PRIORITY_STARTS_PER_S: dict[int, int] = {Priority.CRITICAL: 500, Priority.HIGH: 2_000}
 
 
 # All starts of a tenant in a second, unless its own limit says otherwise.

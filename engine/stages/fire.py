@@ -55,6 +55,9 @@ SIGNED_LATE_MS = 60_000
 # The wheel is looked at no less often than this, so that a clock that was corrected is noticed.
 IDLE_TICK_MS = 1_000
 
+# How many executors share a limit is asked again after this.
+LIVE_ASKED_MS = 100
+
 # A tenant that the first shard has not told us of yet is asked for again after this.
 UNKNOWN_TENANT_MS = 50
 
@@ -94,6 +97,8 @@ class Fire:
         self._ready: StartOrder[HeldRun] = StartOrder(LANE_IN_FLIGHT_MAX, IN_FLIGHT_MAX)
         self._quota = StartQuota()
         self._origin_in_flight: dict[Origin, int] = {}
+        self._live = 1
+        self._live_asked_ms = 0
         self._held_up_at_ms = 0
         self._forgot_at_ms = 0
         self._loop = asyncio.get_event_loop()
@@ -163,9 +168,9 @@ class Fire:
     def _make_ready(self, run: HeldRun, now_ms: int) -> None:
         assert run.request is not None  # noqa: S101 - only prepared runs become ready
         priority = run.priority
-        starts_per_s = PRIORITY_STARTS_PER_S.get(Priority(priority))
+        starts_per_s = PRIORITY_STARTS_PER_S.get(priority)
         if starts_per_s is not None:
-            part = share(starts_per_s, self._live_workers())
+            part = share(starts_per_s, self._live_workers(now_ms))
             if not self._quota.admit((run.tenant_id, priority), part, now_ms):
                 run.demoted = True
                 priority = Priority.NORMAL
@@ -223,7 +228,7 @@ class Fire:
             self._coming = {burst: count for burst, count in self._coming.items() if burst[2] > now_ms}
 
     def _start(self, now_ms: int) -> None:
-        live = self._live_workers()
+        live = self._live_workers(now_ms)
         while (popped := self._ready.pop()) is not None:
             run, _ = popped
             if self._is_limited(run, live, now_ms):
@@ -256,8 +261,12 @@ class Fire:
         else:
             self._held.again(run, now_ms - now_ms % 1000 + 1000)
 
-    def _live_workers(self) -> int:
-        return max(lease.live_workers for lease in self._leases)
+    def _live_workers(self, now_ms: int) -> int:
+        """Asked for at every start, and changed by a heartbeat at most."""
+        if now_ms - self._live_asked_ms >= LIVE_ASKED_MS:
+            self._live_asked_ms = now_ms
+            self._live = max(lease.live_workers for lease in self._leases)
+        return self._live
 
     def _origin_of(self, run: HeldRun) -> Origin:
         assert run.request is not None  # noqa: S101 - only prepared runs become ready

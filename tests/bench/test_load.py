@@ -21,7 +21,7 @@ ORIGINS = Origins(lambda number: f"http://{address(number)}:80", "http://127.0.0
 
 
 def test_a_burst_has_its_critical_jobs_spread_among_the_others():
-    load = burst(1, ORIGINS, AT_MS, 1_000, 10, 5)
+    load = burst([1, 2], ORIGINS, AT_MS, 1_000, 10, 5)
     critical = [place for place, job in enumerate(load.jobs) if job.definition.priority == Priority.CRITICAL]
     assert critical == list(range(0, 1_000, 100))
     assert all(job.name.startswith(job.definition.priority.name.lower()) for job in load.jobs)
