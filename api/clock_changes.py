@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from engine.errors import CallerError
@@ -28,6 +29,7 @@ def show_clock_changes(schedule: RunAt | Cron, after_ms: int, until_ms: int) -> 
         return []
 
 
+@lru_cache(maxsize=64)
 def months_after(now_ms: int, months: int, days: int = 0) -> int:
     """The same day and time so many months later, the last of a shorter month, and days on top."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)

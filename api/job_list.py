@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from api.definitions import JOB_STATES, LABEL_NAME, LABEL_VALUE, NAME_PREFIX
 from api.fields import Choice, Instant, ListOf, Reading, Record, Slot, echo
-from api.jobs import next_run_at, show_job
+from api.job_shown import next_run_at, show_job
 from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.requests import Call
 from api.responses import Answer
 from engine.errors import StoreUnavailable
-from engine.model import JobState
+from engine.model import Definition, JobState
 from engine.store.jobs import JobRow, jobs_by_key
 from engine.store.lists import JobFilter, NamePage, job_names
 from engine.store.shard import Shard
@@ -135,5 +135,5 @@ def _filter(given: Mapping[str, Any]) -> JobFilter:
 
 def _next_run_is_before(job: JobRow, before_ms: int, now_ms: int) -> bool:
     """Exact, where the row only has the first time not yet planned."""
-    next_ms = next_run_at(job, now_ms)
+    next_ms = next_run_at(job, Definition.decode(job.definition), now_ms)
     return next_ms is not None and next_ms < before_ms

@@ -9,7 +9,8 @@ from typing import Any
 from api.errors import CONFLICT, Problem, not_found
 from api.fields import Record, Slot, Text, choice_of
 from api.idempotency import once
-from api.jobs import find_job, job_answer
+from api.job_shown import job_answer
+from api.jobs import find_job
 from api.requests import Call
 from api.responses import Answer
 from engine.model import JobState, MissedRuns, RunState, Trigger

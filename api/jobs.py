@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from api.clock_changes import months_after, show_clock_changes
-from api.definitions import JobReading, WrittenJob, read_job, show_definition
+from api.definitions import JobReading, WrittenJob, read_job
 from api.errors import CONFLICT, Problem, invalid, not_found
 from api.idempotency import keeping
+from api.job_shown import job_answer, next_run_at, show_job, written_answer
 from api.limits import JOBS_LIMIT, limits_of
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
-from engine.errors import CallerError
-from engine.model import Definition, JobState, job_id_text
-from engine.rules.schedule import next_time
-from engine.rules.timestamps import format_time
+from engine.model import Definition, JobState
 from engine.store.changes import Changed, delete_job, edit_job, wait_obeyed
 from engine.store.connection import Duplicate
 from engine.store.jobs import JobRow, NewJob
@@ -27,8 +24,6 @@ from engine.store.requests import Once
 
 # A PUT that meets another one of the same name looks again at most this often.
 ROUNDS_MAX = 10
-# How far ahead a PUT's answer tells of clock changes.
-CLOCK_CHANGES_MONTHS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,32 +121,11 @@ def read_written(call: Call, document: Any, stored: JobRow | None) -> WrittenJob
     return written
 
 
-def job_answer(call: Call, job: JobRow, status: int = 200, **more: Any) -> Answer:
-    """The job with its ETag."""
-    return Answer(show_job(call, job) | more, status, {"ETag": etag_of(job.job_id, job.version)})
-
-
-def show_job(call: Call, job: JobRow) -> dict[str, Any]:
-    """The job as it is answered, now."""
-    definition = Definition.decode(job.definition)
-    next_ms = _next_run_at(job, definition, call.now_ms)
-    shown: dict[str, Any] = {"name": job.name, "job_id": job_id_text(job.job_id), "version": job.version}
-    shown["state"] = _state(job, next_ms)
-    if job.note:
-        shown["note"] = job.note
-    shown |= show_definition(definition, call.service.fingerprint(call.tenant_id))
-    shown["paused"] = job.state == JobState.PAUSED
-    shown["next_run_at"] = None if next_ms is None else format_time(next_ms)
-    shown["created_at"] = format_time(job.created_at_ms)
-    shown["updated_at"] = format_time(job.updated_at_ms)
-    return shown
-
-
 async def _create(call: Call, place: Place, name: str, written: WrittenJob, terms: Terms) -> Answer | None:
     """201, or None if another has created it meanwhile."""
 
     def render(job: JobRow) -> Answer:
-        return job_answer(call, job, 201, **effects(call, written.definition, job.next_run_at_ms))
+        return written_answer(call, job, written.definition, 201, job.next_run_at_ms)
 
     service = call.service
     await service.counts.check(call.tenant_id, limits_of(service.tenants.tenants.known(call.tenant_id))[JOBS_LIMIT])
@@ -167,10 +141,10 @@ async def _create(call: Call, place: Place, name: str, written: WrittenJob, term
 async def edit(call: Call, place: Place, job: JobRow, written: WrittenJob, terms: Terms) -> Answer | None:
     """200, or None if another has changed it meanwhile. What is equal is not written."""
     if is_equal(written, job):
-        return job_answer(call, job, **effects(call, written.definition, next_run_at(job, call.now_ms)))
+        return written_answer(call, job, written.definition, 200, next_run_at(job, written.definition, call.now_ms))
 
     def render(changed: Changed) -> Answer:
-        return job_answer(call, changed.job, **effects(call, written.definition, changed.effective_from_ms))
+        return written_answer(call, changed.job, written.definition, 200, changed.effective_from_ms)
 
     finish = keeping(place.shard, terms.asked, render)
     async with terms.lane:
@@ -185,34 +159,3 @@ def is_equal(written: WrittenJob, job: JobRow) -> bool:
     """Whether a body says what is stored: then nothing is written, whatever the time is now."""
     same = written.definition.encode() == job.definition
     return same and written.paused in (None, job.state == JobState.PAUSED)
-
-
-def effects(call: Call, definition: Definition, effective_ms: int | None) -> dict[str, Any]:
-    """What a PUT and a PATCH answer beside the job: its first run with this version, and the clock changes it meets."""
-    return {
-        "effective_from": None if effective_ms is None else format_time(effective_ms),
-        "clock_changes": show_clock_changes(
-            definition.schedule, call.now_ms, months_after(call.now_ms, CLOCK_CHANGES_MONTHS)
-        ),
-    }
-
-
-def next_run_at(job: JobRow, now_ms: int) -> int | None:
-    """The first scheduled time to come; None where nothing is called."""
-    return _next_run_at(job, Definition.decode(job.definition), now_ms)
-
-
-def _next_run_at(job: JobRow, definition: Definition, now_ms: int) -> int | None:
-    if job.state != JobState.ACTIVE:
-        return None
-    try:
-        return next_time(definition.schedule, now_ms)
-    except CallerError:  # a zone that is gone: the planner sets the job aside, and it is answered all the same
-        return None
-
-
-def _state(job: JobRow, next_ms: int | None) -> str:
-    """A job is finished when its last time has come and nothing is left to be planned."""
-    if job.state == JobState.ACTIVE and job.next_run_at_ms is None and next_ms is None:
-        return "finished"
-    return job.state.name.lower()

@@ -107,7 +107,8 @@ def next_time(schedule: RunAt | Cron, after_ms: int) -> int | None:
     """The first time later than `after_ms`; None if there is none."""
     if isinstance(schedule, RunAt):
         return _once(schedule, after_ms)
-    return next_times([schedule], [after_ms])[0]
+    times_s = native.next_n(*compiled(schedule), _after_s(schedule, after_ms), 1)
+    return _ms_within(schedule, times_s[0]) if times_s else None
 
 
 def next_times(schedules: Sequence[RunAt | Cron], after_ms: Sequence[int]) -> list[int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine.errors import OperatorError, StoreUnavailable
@@ -53,7 +54,7 @@ class Placement:
         """32 bytes that every process of this fleet has and nobody outside, other ones for each purpose."""
         if not self._fleet_id:
             raise StoreUnavailable("no shard has answered yet")
-        return hashlib.blake2b(purpose.encode(), key=self._fleet_id, digest_size=32).digest()
+        return _derived(self._fleet_id, purpose)
 
     async def read(self) -> None:
         """Ask every shard which partitions it holds; OperatorError where the shards are no fleet in its order."""
@@ -80,3 +81,8 @@ class Placement:
         if self._fleet_id not in (b"", row.fleet_id):
             raise OperatorError(f"{shard.dsn}: belongs to another fleet; check the --shard list")
         self._fleet_id, self.partition_count = bytes(row.fleet_id), row.partition_count
+
+
+@lru_cache
+def _derived(fleet_id: bytes, purpose: str) -> bytes:
+    return hashlib.blake2b(purpose.encode(), key=fleet_id, digest_size=32).digest()
