@@ -20,7 +20,7 @@ from bench.instead import run_instead
 from bench.load import Load, Origins
 from bench.profiled import profiled
 from bench.rounds import Progress, count
-from bench.world import World, world
+from bench.world import Cpu, World, world
 from engine.clock import SystemClock
 from engine.errors import OperatorError
 from engine.local.nginx import Sink
@@ -34,6 +34,8 @@ STORED_PER_S = 8_000
 LATE_MS_MAX = 20_000
 CALLS_PER_MS_MIN = 2
 DOUBLES_S = 1.0
+# Heartbeats and looking for work go on all the time; their share is not the runs'.
+REST_S = 4.0
 # APScheduler's own store makes some hundred a second.
 APSCHEDULER_RUNS = 1_000
 INSTEAD_AHEAD_MS = 15_000
@@ -58,9 +60,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with world(progress) as here, _dead_endpoint() as dead_port:
         sink = _start_sink(here, args)
         here.start_engine({"SSL_CERT_FILE": str(sink.certificate)} if args.tls else None)
+        rest = _rest(here)
         made = asyncio.run(_store(here, sink, dead_port, args))
         with profiled(here.engine_pids("executor")[0], args.profile):
-            costs = _watch(here, made)
+            costs = _watch(here, made, rest)
         here.stop_engine()
         calls = list(sink.calls())
         found = _figures(calls, made) | ({} if args.idle else costs)
@@ -91,7 +94,14 @@ async def _store(here: World, sink: Sink, dead_port: int, args: argparse.Namespa
     return made
 
 
-def _watch(here: World, made: Load) -> dict[str, float]:
+def _rest(here: World) -> tuple[Cpu, Cpu]:
+    """What the processes have used before and after doing nothing for a while."""
+    before = here.cpu()
+    time.sleep(REST_S)
+    return before, here.cpu()
+
+
+def _watch(here: World, made: Load, rest: tuple[Cpu, Cpu]) -> dict[str, float]:
     """Wait until all of it has been called and settled; what each kind of process used for a run."""
     clock, before, runs = SystemClock(), here.cpu(), len(made.expected)
     here.progress(f"due in {(made.at_ms - clock.now_ms()) / 1000:.1f} s")
@@ -99,7 +109,7 @@ def _watch(here: World, made: Load) -> dict[str, float]:
     here.until_called(runs, made.last_ms + LATE_MS_MAX + runs // CALLS_PER_MS_MIN)
     here.until_settled()
     time.sleep(DOUBLES_S)
-    return {name: round(us, 1) for name, us in here.cpu().us_per_run(before, runs).items()}
+    return here.cpu().us_per_run(before, runs, rest)
 
 
 def _load(args: argparse.Namespace, tenants: list[int], origins: Origins, now_ms: int) -> Load:

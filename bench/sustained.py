@@ -93,7 +93,7 @@ def _figures(sink: Sink, made: Load, spent: Spent) -> dict[str, Any]:
         "lost": found.lost,
         "duplicates": found.doubled,
         "called_per_s": round(found.called * 1000 / (last_call_ms - spent.begun_ms)),
-        **{name: round(us, 1) for name, us in spent.after.us_per_run(spent.before, found.expected).items()},
+        **spent.after.us_per_run(spent.before, found.expected),
     }
 
 

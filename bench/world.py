@@ -63,17 +63,24 @@ class Job(NamedTuple):
 
 
 class Cpu(NamedTuple):
-    """CPU seconds used so far, by kind of process."""
+    """CPU seconds used until a moment (boot time, milliseconds), by kind of process."""
 
+    at_ms: int
     mysqld: float
     executor: float
     keeper: float
     receiver: float
 
-    def us_per_run(self, before: Cpu, runs: int) -> dict[str, float]:
-        """Microseconds of each kind for a run since an earlier reading."""
-        spent = zip(self._fields, self, before, strict=True)
-        return {f"{kind}_us_per_run": (now - then) * 1e6 / runs for kind, now, then in spent if kind != "keeper"}
+    def us_per_run(self, before: Cpu, runs: int, rest: tuple[Cpu, Cpu] | None = None) -> dict[str, float]:
+        """Microseconds of each kind for a run since an earlier reading, less what they use between two at rest."""
+        figures = {}
+        for kind in ("mysqld", "executor", "receiver"):
+            used_s = getattr(self, kind) - getattr(before, kind)
+            if rest:
+                at_rest = (getattr(rest[1], kind) - getattr(rest[0], kind)) / (rest[1].at_ms - rest[0].at_ms)
+                used_s -= at_rest * (self.at_ms - before.at_ms)
+            figures[f"{kind}_us_per_run"] = round(max(0.0, used_s) * 1e6 / runs, 1)
+        return figures
 
 
 class World:
@@ -173,6 +180,7 @@ class World:
     def cpu(self) -> Cpu:
         """What each kind of process has used so far."""
         return Cpu(
+            at_ms=SystemClock().boot_ms(),
             mysqld=cpu_s(self.mysqld_pids()),
             executor=cpu_s(self.engine_pids("executor")),
             keeper=cpu_s(self.engine_pids("keeper")),
