@@ -148,8 +148,7 @@ class Chaos:
         child = self._child()
         if child is None:
             return None
-        with suppress(ProcessLookupError):
-            os.kill(child[1], signal.SIGKILL)
+        _send(child[1], signal.SIGKILL)
         return _nothing
 
     def do_stop_a_process(self) -> Undo | None:
@@ -160,9 +159,9 @@ class Chaos:
 
         def wake() -> None:
             if engine.running and pid in engine.children().values():
-                os.kill(pid, signal.SIGCONT)
+                _send(pid, signal.SIGCONT)
 
-        os.kill(pid, signal.SIGSTOP)
+        _send(pid, signal.SIGSTOP)
         return wake
 
     def do_kill_an_engine(self) -> Undo | None:
@@ -250,6 +249,11 @@ class Chaos:
         except StoreUnavailable:
             return None
         return lambda: read_only.__exit__(None, None, None) and None
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended by itself meanwhile
+        os.kill(pid, number)
 
 
 def _nothing() -> None:
