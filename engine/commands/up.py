@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -121,7 +122,8 @@ def start_servers(settings: Settings, started: ExitStack) -> list[MysqlServer]:
     """The MySQL of each shard; all of them start at the same time."""
     count = local_shard_count(settings.data, settings.shard_count)
     say(f"starting MySQL for {count} shards in {settings.data}")
-    servers = [MysqlServer(settings.data / f"mysql-{number + 1}") for number in range(count)]
+    say_once = cache(say)  # what is true of the machine is the same for each of them
+    servers = [MysqlServer(settings.data / f"mysql-{number + 1}", say=say_once) for number in range(count)]
     for server in servers:
         started.callback(server.stop)
         server.launch()

@@ -22,6 +22,8 @@ READY_S = 120.0
 STOP_S = 60
 RUN_S = 60.0
 
+README = Path(__file__).parents[2] / "README.md"
+
 ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("SECONDZERO_")}
 
 
@@ -127,15 +129,15 @@ def test_a_stranger_sees_a_thousand_jobs_called_in_their_second(up, data):
     assert (data / "demo.key").stat().st_mode & 0o777 == 0o600
 
     put, get_runs = re.findall(r"^ +(curl .*)$", demo.said, re.MULTILINE)
-    answer = subprocess.run(["bash", "-c", put], capture_output=True, text=True, timeout=30, check=True)
-    assert json.loads(answer.stdout)["name"] == "hello"
+    assert json.loads(pasted(put, data))["name"] == "hello"
 
     def run() -> dict | None:
-        pasted = subprocess.run(["bash", "-c", get_runs], capture_output=True, text=True, timeout=30, check=True)
-        runs = json.loads(pasted.stdout)["runs"]
+        runs = json.loads(pasted(get_runs, data))["runs"]
         return runs[0] if runs and runs[0]["state"] not in ("pending", "running") else None
 
     assert until(run)["state"] == "succeeded"
+
+    follow_the_readme(url, data)
 
     status = json.loads(secondzero("status", "--data", data, "--json").stdout)
     assert status["partitions"] == {"total": 64, "owned": 64}
@@ -153,6 +155,31 @@ def test_a_stranger_sees_a_thousand_jobs_called_in_their_second(up, data):
     ]
     assert demo.stop(signal.SIGINT) == 0
     assert processes_of(data) == {}
+
+
+def follow_the_readme(url: str, data: Path) -> None:
+    """Every command of the README's job, as it stands but for the ports and where `secondzero` is."""
+    text = README.read_text().replace("http://127.0.0.1:8900", url).replace("9000", str(free_port()))
+    text = text.replace(".venv/bin/secondzero", f"{sys.executable} -m engine")
+    serve, put, get_runs, delete, cron = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    words = serve.removesuffix("&\n").split()
+    served = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=data.parent)
+    try:
+        assert json.loads(pasted(put, data))["name"] == "every-ten-seconds"
+        [run, *_] = until(lambda: json.loads(pasted(get_runs, data))["runs"], RUN_S)
+        assert (run["state"], run["status_code"]) == ("succeeded", 200)
+        assert json.loads(pasted(delete, data))["name"] == "every-ten-seconds"
+    finally:
+        end_child(served, STOP_S)
+    assert "2027-03-28T01:00:00Z" in pasted(cron, README.parent / "data")
+
+
+def pasted(command: str, data: Path) -> str:
+    """What a shell answers, in the folder that holds ``data``."""
+    done = subprocess.run(
+        ["bash", "-ec", command], capture_output=True, text=True, timeout=60, check=True, cwd=data.parent, env=ENVIRON
+    )
+    return done.stdout
 
 
 def test_p10_it_goes_on_after_every_kind_of_end(up, data):
