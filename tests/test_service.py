@@ -1,4 +1,4 @@
-"""The loop around a stage: it never ends by itself, is quiet about lost races, and never pauses longer than its pace."""
+"""The loop around a stage: it never ends by itself, is quiet about lost races, and never pauses beyond its pace."""
 
 from __future__ import annotations
 
