@@ -10,7 +10,7 @@ from engine.store.tenants import KEY_PREFIX, ApiKey, Tenants, hash_key
 # A key has 35 characters; what is much longer is none and need not be hashed.
 KEY_CHARS_MAX = 128
 
-FULL, READ = "full", "read"
+FULL, READ, ADMIN = "full", "read", "admin"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -31,6 +31,12 @@ def check_scope(key: ApiKey, method: str, full_only: bool) -> int:
     if key.scope == READ and (full_only or method not in _SAFE_METHODS):
         raise Problem(FORBIDDEN, "a key of scope read can only read")
     return key.tenant_id
+
+
+def check_operator(key: ApiKey) -> None:
+    """403 unless it is a key of operators."""
+    if key.tenant_id is not None or key.scope != ADMIN:
+        raise Problem(FORBIDDEN, "this needs a key of operators; secondzero key create --operators makes one")
 
 
 async def _find_key(request: Request, tenants: Tenants) -> ApiKey | None:

@@ -10,16 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.auth import authenticate, check_scope
+from api.auth import authenticate, check_operator, check_scope
 from api.errors import INTERNAL, METHOD_NOT_ALLOWED, Problem, problem_of
 from api.limits import REQUESTS_LIMIT, limits_of
 from api.requests import Call, check_acceptable
 from api.responses import JSON, Answer, problem_response
 from api.service import Service
+from engine.store.tenants import ApiKey
 
 Handler = Callable[[Call], Awaitable[Answer]]
 OpenHandler = Callable[[Service, Request], Awaitable[Response]]
 
+NO_TENANT = 0  # ids begin at 1
 REQUEST_ID = "x-request-id"
 # For pages of the origins that the operator allows; they send the key themselves, never a cookie.
 ALLOWED_HEADERS = "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, X-Request-Id"
@@ -55,13 +57,27 @@ class Endpoint:
         now_ms = self._service.clock.now_ms()
         key = await authenticate(request, self._service.tenants, now_ms)
         self._service.key_used(key.key_hash, now_ms)
+        tenant_id, headers = await self._admit(request, key)
+        check_acceptable(request, JSON)
+        response = (await handler(Call(self._service, request, tenant_id, now_ms))).response()
+        response.headers.update(headers)
+        return response
+
+    async def _admit(self, request: Request, key: ApiKey) -> tuple[int, Mapping[str, str]]:
+        """The tenant, and what the answer tells of its limit; 403 or 429 if it may not call, or not now."""
         tenant_id = check_scope(key, "GET" if self._reads else request.method, self._full_only)
         tenant = await self._service.tenants.tenants.get(tenant_id)
         allowance = self._service.rates.take(tenant_id, limits_of(tenant)[REQUESTS_LIMIT])
-        check_acceptable(request, JSON)
-        response = (await handler(Call(self._service, request, tenant_id, now_ms))).response()
-        response.headers.update(allowance.headers())
-        return response
+        return tenant_id, allowance.headers()
+
+
+class OperatorEndpoint(Endpoint):
+    """One URL of the operators' API; each use is told, with who."""
+
+    async def _admit(self, request: Request, key: ApiKey) -> tuple[int, Mapping[str, str]]:
+        check_operator(key)
+        self._service.events.emit("api.operated", key=key.name, method=request.method, path=request.url.path)
+        return NO_TENANT, {}
 
 
 class OpenEndpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -10,11 +11,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from api import dead_letters, docs, health, job_list, job_verbs, jobs, run_verbs, runs, signing_secrets
+from api import dead_letters, docs, health, job_list, job_verbs, jobs, operators, run_verbs, runs, signing_secrets
 from api.batch import batch
 from api.clock_change_list import list_clock_changes
 from api.cron_preview import preview_cron
-from api.endpoint import Endpoint, Handler, OpenEndpoint, answered
+from api.endpoint import Endpoint, Handler, OpenEndpoint, OperatorEndpoint, answered
 from api.errors import BAD_REQUEST, NOT_FOUND, Problem
 from api.forecast import forecast
 from api.job_patch import patch_job
@@ -55,12 +56,31 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-class App:
-    """The ASGI application."""
+def operator_routes(service: Service) -> list[BaseRoute]:
+    """On a listener of their own, for keys of operators."""
 
-    def __init__(self, service: Service) -> None:
+    def at(path: str, **handlers: Handler) -> Route:
+        return Route(path, OperatorEndpoint(service, handlers))
+
+    tenant = "/admin/v1/tenants/{tenant:name}"
+    return [
+        at("/admin/v1/tenants", GET=operators.list_tenants, POST=operators.create),
+        at(tenant, GET=operators.get_tenant, PATCH=operators.change, DELETE=operators.delete),
+        at(f"{tenant}:disable", POST=operators.disable),
+        at(f"{tenant}:enable", POST=operators.enable),
+        at(f"{tenant}/keys", GET=operators.list_keys, POST=operators.create_key),
+        at(f"{tenant}/keys/{{key:name}}:revoke", POST=operators.revoke_key),
+        at(f"{tenant}/keys/{{key:name}}:rotate", POST=operators.rotate_key),
+        Route("/livez", OpenEndpoint(service, health.livez)),
+    ]
+
+
+class App:
+    """The ASGI application of a URL table."""
+
+    def __init__(self, service: Service, table: Sequence[BaseRoute]) -> None:
         self._service = service
-        self._router = Router(routes(service), redirect_slashes=False, default=self._not_found)
+        self._router = Router(table, redirect_slashes=False, default=self._not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import uvicorn
 import uvloop
+from starlette.routing import BaseRoute
 
-from api.routes import App
+from api.routes import App, operator_routes, routes
 from api.service import Service
 from engine.clock import SystemClock
 from engine.config import Settings
@@ -30,24 +31,34 @@ KEEP_ALIVE_S = 75
 
 def serve(settings: Settings, events: Events, listening: Callable[[int], None] = lambda port: None) -> None:
     """Serve until SIGTERM or SIGINT. ``listening`` is told the port once calls are taken."""
-    with (
-        open_listener(settings.listen, settings.port) as listener,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        runner.run(_serve(settings, events, listener, listening))
+    with ExitStack() as opened:
+        tenants = opened.enter_context(open_listener(settings.listen, settings.port))
+        operators = None
+        if settings.admin_port is not None:
+            operators = opened.enter_context(open_listener(settings.admin_listen, settings.admin_port))
+        runner = opened.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        runner.run(_serve(settings, events, tenants, operators, listening))
 
 
-async def _serve(settings: Settings, events: Events, listener: socket.socket, listening: Callable[[int], None]) -> None:
+async def _serve(
+    settings: Settings,
+    events: Events,
+    tenants: socket.socket,
+    operators: socket.socket | None,
+    listening: Callable[[int], None],
+) -> None:
     service = Service(settings, SystemClock(), events)
     try:
         await service.start()
-        address, port = listener.getsockname()[:2]
-        listening(port)
-        events.emit("api.listening", address=address, port=port)
-        server = make_server(service, settings)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
-        await server.serve(sockets=[listener])
+        servers = [(make_server(service, settings, routes(service)), tenants)]
+        if operators is not None:
+            servers.append((make_server(service, settings, operator_routes(service)), operators))
+        _stop_on_signals([server for server, _ in servers])
+        for _, listener in servers:
+            address, port = listener.getsockname()[:2]
+            events.emit("api.listening", address=address, port=port)
+        listening(tenants.getsockname()[1])
+        await asyncio.gather(*(server.serve(sockets=[listener]) for server, listener in servers))
     finally:
         await service.stop()
     events.emit("api.stopped")
@@ -61,11 +72,11 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(service: Service, settings: Settings) -> Server:
-    """The HTTP server for a service that has started."""
+def make_server(service: Service, settings: Settings, table: Sequence[BaseRoute]) -> Server:
+    """The HTTP server of a URL table, for a service that has started."""
     return Server(
         uvicorn.Config(
-            App(service),
+            App(service, table),
             http="httptools",
             ws="none",
             lifespan="off",
@@ -80,3 +91,12 @@ def make_server(service: Service, settings: Settings) -> Server:
             ssl_keyfile=settings.tls_key,
         )
     )
+
+
+def _stop_on_signals(servers: Sequence[Server]) -> None:
+    def stop(number: int) -> None:
+        for server in servers:
+            server.handle_exit(number, None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)

@@ -224,6 +224,10 @@ class Settings:
     behind_proxy: bool = _setting(
         False, "serve", yes_or_no, "something in front of the API does TLS: other addresses need no certificate"
     )
+    admin_listen: str = _setting("127.0.0.1", "serve", _listen, "address of the operators' API")
+    admin_port: int | None = _setting(
+        None, "serve", _whole(0, 65_535), "port of the operators' API, which is off without"
+    )
     cors_origins: tuple[str, ...] = _setting(
         (), "serve", _origin, "web page origin that may call the API", name="cors_origin", many=True
     )

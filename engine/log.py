@@ -49,6 +49,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "child.ended": (WARNING, "process ended; starting it again"),
     "api.listening": (INFO, "the API takes calls"),
     "api.answered": (DEBUG, "a call was answered"),
+    "api.operated": (INFO, "an operator's key was used"),
     "api.failed": (ERROR, "a call failed by a mistake of ours"),
     "api.stopped": (INFO, "the API has stopped"),
     "node.draining": (INFO, "draining"),

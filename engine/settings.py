@@ -195,11 +195,13 @@ def _open_doors(settings: Settings) -> list[str]:
     """Keys of tenants travel in every call: beyond this machine only under TLS."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         return ["tls_cert and tls_key: each needs the other"]
-    listen = settings.listen
-    local = listen.startswith("fd://") or ipaddress.ip_address(listen).is_loopback
-    if local or settings.tls_cert is not None or settings.behind_proxy:
+    if settings.tls_cert is not None or settings.behind_proxy:
         return []
-    return [f"listen {listen}: beyond this machine the API needs --tls-cert and --tls-key, or --behind-proxy"]
+    return [
+        f"{name} {address}: beyond this machine the API needs --tls-cert and --tls-key, or --behind-proxy"
+        for name, address in (("listen", settings.listen), ("admin_listen", settings.admin_listen))
+        if not (address.startswith("fd://") or ipaddress.ip_address(address).is_loopback)
+    ]
 
 
 def _text(value: object) -> str:

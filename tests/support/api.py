@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from api.routes import operator_routes, routes
 from api.server import make_server
 from api.service import Service
 from engine.clock import Clock, SystemClock
@@ -118,7 +119,7 @@ class Tenant:
 
 @contextmanager
 def served(
-    dsns: Sequence[Dsn], clock: Clock | None = None, *, make: bool = True, **settings: Any
+    dsns: Sequence[Dsn], clock: Clock | None = None, *, make: bool = True, operators: bool = False, **settings: Any
 ) -> Iterator[ApiServer]:
     """Make these clean shards a fleet, unless they are one, and serve them on a free port."""
     if make:
@@ -126,7 +127,7 @@ def served(
     given = Settings(shards=tuple(dsns), **settings)
     service = Service(given, clock or SystemClock(), Events())
     with open_listener("127.0.0.1", 0) as listener:
-        server = make_server(service, given)
+        server = make_server(service, given, operator_routes(service) if operators else routes(service))
 
         async def serve() -> None:
             await service.start()
