@@ -91,11 +91,13 @@ async def fill_for_tenants(world: World) -> None:
         "skips": [(n % 8, n, NOW_MS - n, NOW_MS, 1, 20, 1, NOW_MS) for n in many],
         "requests": [(TENANT, n, n, 200, "", NOW_MS) for n in many],
         "signals": [(n % 5, n, 1, n % 8, NOW_MS, n, 1, NOW_MS) for n in many],
-        "api_keys": [(n, TENANT, "k", "full", NOW_MS) for n in many],
+        "tenants": [(n, f"tenant-{n}", NOW_MS) for n in many],
+        "api_keys": [(n, n, "k", "full", NOW_MS) for n in many],
         "attempts": [(n % 8, FULL_DAY_MS + n, n, 1, 9, 1, 500, NOW_MS, NOW_MS, "", "") for n in many],
         "dead_letters": [(n % 8, FULL_DAY_MS + n, n, TENANT, f"job-{n}", 1, 5, 2, 1, 1, 1, NOW_MS + n) for n in many],
     }
     columns = {
+        "tenants": "(tenant_id, name, created_at)",
         "api_keys": "(key_hash, tenant_id, name, scope, created_at)",
         "dead_letters": "(partition_id, scheduled_at, job_id, tenant_id, name, version, state, priority, trigger_kind,"
         " attempt, tries, died_at)",
