@@ -26,6 +26,7 @@ from engine.errors import OperatorError
 from engine.events import Events
 from engine.model import Priority, RunState, Trigger
 from engine.outbound.target import Guard
+from engine.process import calm_collector
 from engine.service import Service
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
@@ -141,6 +142,7 @@ async def _store_due(here: World, tenant: int, runs: int, number: int) -> int:
 def _worker(settings: Settings, core: int, pipe: Pipe) -> None:
     """The body of a process: plans whatever is due each time it is told to."""
     os.sched_setaffinity(0, {core})
+    calm_collector()
     try:
         uvloop.run(_plan_when_told(settings, pipe))
     except (EOFError, KeyboardInterrupt):

@@ -8,7 +8,6 @@ keeper, which sees within a quarter of a second that the process is gone.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ from engine.health import Board
 from engine.keeper import Keeper
 from engine.log import LogSubscriber
 from engine.metrics import Metrics
-from engine.process import die_with_parent
+from engine.process import calm_collector, die_with_parent
 
 # A child that dies is started again after this, doubled each time it dies soon, up to the maximum.
 RESTART_PAUSE_MS = 100
@@ -36,9 +35,6 @@ DRAIN_MS_MAX = 30_000
 
 # While rolling, the next executor is stopped once the one before has been back for this long.
 ROLL_PAUSE_MS = 1_000
-
-# Objects made beyond those freed before the youngest generation is looked through, and how often the older ones are.
-GC_THRESHOLDS = (50_000, 50, 100)
 
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 
@@ -177,11 +173,7 @@ def run_child(child: Child, settings: Settings, board: Board) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     if child.cpu is not None:
         os.sched_setaffinity(0, {child.cpu})
-    # What is there at the start stays: the collector need not look at it again. A burst makes hundreds of thousands of
-    # objects that stay for seconds and form no cycles; looking through them took a seventh of an executor's time.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    calm_collector()
     events = Events()
     metrics = Metrics()
     events.subscribe(metrics)

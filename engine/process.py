@@ -1,8 +1,9 @@
-"""What identifies a process on this machine: its host, its pid, and when it started (pids are used again)."""
+"""A process on this machine: how it is known (pids are used again), what it uses, how it is set up."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -11,6 +12,9 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 # In /proc/PID/stat, counted behind the command in parentheses: field 22, start time in clock ticks since boot.
 _START_FIELD = 22 - 3
+
+# Objects made beyond those freed before the youngest generation is looked through, and how often the older ones are.
+GC_THRESHOLDS = (50_000, 50, 100)
 
 
 def host_identity() -> str:
@@ -45,3 +49,14 @@ def die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def calm_collector() -> None:
+    """What is there at the start stays: the collector need not look at it again.
+
+    A burst makes hundreds of thousands of objects that stay for seconds and form no cycles; looking through them took a
+    seventh of an executor's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)

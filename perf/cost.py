@@ -36,6 +36,7 @@ from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
+from engine.process import calm_collector
 from engine.service import Service
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
@@ -386,6 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--runs", type=int, default=20_000, help="in each step (20,000)")
     args = parser.parse_args()
+    calm_collector()
     with world(progress, shard_count=1) as here:
         costs, stored = uvloop.run(measure(here, here.start_sink(), args.runs))
     figures = document(costs)
