@@ -24,17 +24,10 @@ from bench.rounds import Progress
 from bench.usage import children, cpu_s
 from engine.clock import SystemClock
 from engine.commands.migrate import migrate
-from engine.commands.up import (
-    API_STOP_S_MAX,
-    DATABASE,
-    ENGINE_STOP_S_MAX,
-    Child,
-    start_servers,
-    stopping_on_signals,
-    wait_ready,
-)
+from engine.commands.up import DATABASE, start_servers, stopping_on_signals
 from engine.config import Settings
 from engine.errors import OperatorError
+from engine.local.child import Child
 from engine.local.folder import held
 from engine.local.listener import free_port, url_of
 from engine.local.nginx import Sink
@@ -111,10 +104,10 @@ class World:
     def start_engine(self, variables: Mapping[str, str] | None = None) -> None:
         """The product's own processes, one executor for each core; returns once they are ready."""
         self.progress("starting the engine")
-        self._engine = Child("engine", self.settings, ENGINE_STOP_S_MAX, variables=variables)
+        self._engine = Child("engine", self.settings, variables=variables)
         self._started.callback(self._engine.stop)
         self._engine.start()
-        wait_ready(self._engine, self._engine_url)
+        self._engine.wait_ready(self._engine_url)
         clock = SystemClock()
         deadline_ms = clock.boot_ms() + SHARED_S_MAX * 1000
         while not self._shared_out():
@@ -130,10 +123,10 @@ class World:
         """The API on a port of its own, for measuring what it uses at rest."""
         self.progress("starting the API")
         settings = Settings(data=self.folder, shards=self.settings.shards, port=free_port())
-        self._api = Child("api", settings, API_STOP_S_MAX)
+        self._api = Child("api", settings)
         self._started.callback(self._api.stop)
         self._api.start()
-        wait_ready(self._api, url_of("127.0.0.1", settings.port))
+        self._api.wait_ready(url_of("127.0.0.1", settings.port))
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[World]:

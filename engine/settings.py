@@ -186,8 +186,9 @@ def _contradictions(settings: Settings) -> list[str]:
     shard_count = len(settings.shards) or settings.shard_count or NEW_FLEET_SHARDS
     if settings.shard_count not in (None, shard_count):
         problems.append(f"shards {settings.shard_count} contradicts the number of addresses given, {shard_count}")
-    if (settings.partition_count or NEW_FLEET_PARTITIONS) < shard_count:
-        problems.append(f"partitions {settings.partition_count} must not be fewer than the shards, {shard_count}")
+    partition_count = settings.partition_count or NEW_FLEET_PARTITIONS
+    if partition_count < shard_count:
+        problems.append(f"partitions {partition_count} must not be fewer than the shards, {shard_count}")
     return problems
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,17 @@ class Api:
 
     def _connection(self) -> HTTPConnection:
         if not hasattr(self._own, "connection"):
-            self._own.connection = HTTPConnection(self.url.removeprefix("http://"), timeout=HTTP_TIMEOUT_S)
+            self._own.connection = self._new_connection()
         connection: HTTPConnection = self._own.connection
         return connection
+
+    def _new_connection(self) -> HTTPConnection:
+        scheme, _, address = self.url.partition("://")
+        if scheme == "http":
+            return HTTPConnection(address, timeout=HTTP_TIMEOUT_S)
+        # Our own address, under a certificate for the name that others know it by.
+        trust = ssl._create_unverified_context()  # noqa: S323
+        return HTTPSConnection(address, timeout=HTTP_TIMEOUT_S, context=trust)
 
 
 def demo_key(file: Path, service: LocalService) -> str:
@@ -153,8 +162,9 @@ def hint_lines(api: Api, receiver_url: str) -> Iterator[str]:
     yield f"\nAPI       {api.url}"
     yield f"demo key  {api.key}"
     yield "\nTry a job that calls the receiver in five seconds, and then look at its runs:"
-    yield f"  curl -sS -X PUT {api.url}/v1/jobs/hello {auth} -H 'Content-Type: application/json' -d '{job}'"
-    yield f"  curl -sS {api.url}/v1/jobs/hello/runs {auth}"
+    curl = "curl -sS" if api.url.startswith("http:") else "curl -sSk"
+    yield f"  {curl} -X PUT {api.url}/v1/jobs/hello {auth} -H 'Content-Type: application/json' -d '{job}'"
+    yield f"  {curl} {api.url}/v1/jobs/hello/runs {auth}"
     yield "\nCtrl-C stops everything."
 
 

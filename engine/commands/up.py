@@ -8,44 +8,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import socket
-import ssl
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 from engine.clock import SystemClock
 from engine.commands.demo import run_demo
 from engine.commands.migrate import migrate
-from engine.config import GROUPS, PREFIX, Settings
+from engine.config import GROUPS, Settings
 from engine.errors import OperatorError
 from engine.local.apt import say_on_stderr as say
+from engine.local.child import Child
 from engine.local.folder import LocalService, announced, held, local_shard_count
 from engine.local.kept import Kept
 from engine.local.listener import free_port, open_listener, url_of
 from engine.local.mysqld import MysqlServer
-from engine.local.process import end_child, spawn
-from engine.settings import environment, load_settings, settings_arguments
+from engine.settings import load_settings, settings_arguments
 
 DATABASE = "secondzero"
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
-READY_S_MAX = 60
-# The API answers what it has accepted; the engine's own bound is 30 s for its executors and 30 s for its keeper.
-API_STOP_S_MAX = 15
-ENGINE_STOP_S_MAX = 65
 LOOK_EVERY_S = 0.2
-POLL_S = 0.05
 
 
 class Stopped(KeyboardInterrupt):
@@ -68,7 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     settings = load_settings(args)
     if args.demo:
-        settings = replace(settings, allow_networks=tuple({*settings.allow_networks, *LOOPBACK}))
+        settings = replace(settings, allow_networks=tuple(dict.fromkeys((*settings.allow_networks, *LOOPBACK))))
     try:
         with stopping_on_signals(), ExitStack() as started, held(settings.data):
             service, kept = start_all(settings, started)
@@ -140,92 +128,21 @@ def keep_server(server: MysqlServer) -> Kept:
     return Kept(f"MySQL in {server.home}", start, server.exit_status, say)
 
 
-class Child:
-    """A command of ours that runs as a child, with its settings as variables."""
-
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        stop_s_max: int,
-        pass_fds: Sequence[int] = (),
-        variables: Mapping[str, str] | None = None,
-    ) -> None:
-        """``variables`` are set for it besides this process's own."""
-        self.name = name
-        self.log = settings.data / "log" / f"{name}.log"
-        self._environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-        self._environment |= {**environment(settings), **(variables or {})}
-        self._stop_s_max = stop_s_max
-        self._pass_fds = pass_fds
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "engine", self.name]
-        with self.log.open("ab") as log:
-            self._process = spawn(command, log, signal.SIGKILL, environment=self._environment, pass_fds=self._pass_fds)
-
-    @property
-    def pid(self) -> int:
-        """0 before it was started."""
-        return self._process.pid if self._process else 0
-
-    def exit_status(self) -> int | None:
-        return self._process.poll() if self._process else None
-
-    def stop(self) -> None:
-        if self._process and self._process.poll() is None:
-            say(f"stopping the {self.name}")
-            end_child(self._process, self._stop_s_max)
-
-    def kept(self) -> Kept:
-        return Kept(f"the {self.name}", self.start, self.exit_status, say)
-
-
 def start_children(
     settings: Settings, service: LocalService, listener: socket.socket, started: ExitStack
 ) -> list[Child]:
     """Engine and API; returns once both are ready."""
     api_settings = replace(settings, listen=f"fd://{listener.fileno()}")
-    engine = Child("engine", settings, ENGINE_STOP_S_MAX)
-    api = Child("api", api_settings, API_STOP_S_MAX, [listener.fileno()])
+    engine = Child("engine", settings)
+    api = Child("api", api_settings, [listener.fileno()])
     for child in (engine, api):
         say(f"starting the {child.name}")
         started.callback(child.stop)
         child.start()
     started.callback(listener.close)  # the first thing to end: whoever connects then is refused at once
-    wait_ready(engine, service.engine)
-    wait_ready(api, service.api)
+    engine.wait_ready(service.engine)
+    api.wait_ready(service.api)
     return [engine, api]
-
-
-def wait_ready(child: Child, url: str) -> None:
-    """Returns once the child says that it is ready; OperatorError if it ends, or is not ready in time."""
-    clock = SystemClock()
-    deadline_ms = clock.boot_ms() + READY_S_MAX * 1000
-    while (answer := readiness(url)) is not None:
-        if child.exit_status() is not None:
-            raise OperatorError(f"the {child.name} ended with status {child.exit_status()}: {last_line(child.log)}")
-        if clock.boot_ms() > deadline_ms:
-            raise OperatorError(f"the {child.name} was not ready within {READY_S_MAX} s: {answer} (see {child.log})")
-        time.sleep(POLL_S)
-
-
-def readiness(url: str) -> str | None:
-    """None if it is ready, else what it says."""
-    try:
-        # Our own address, under a certificate for the name that others know it by.
-        urlopen(f"{url}/readyz", timeout=1, context=ssl._create_unverified_context()).close()  # noqa: S310, S323
-    except HTTPError as error:
-        return error.read(1_000).decode(errors="replace")
-    except OSError as error:
-        return str(error)
-    return None
-
-
-def last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()
-    return f"{lines[-1] if lines else 'it said nothing'} (see {log})"
 
 
 def keep(kept: Sequence[Kept]) -> None:

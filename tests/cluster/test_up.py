@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.local.certificates import write_certificate
 from engine.local.listener import free_port, open_listener
 from engine.local.process import end_child, spawn
 from tests.support.mysql import server_folder
@@ -43,7 +44,7 @@ class Up:
 
     def url(self) -> str:
         """Where it is ready; fails if it ends instead."""
-        found = until(lambda: self._find(r"^ready (http://\S+)$"), READY_S)
+        found = until(lambda: self._find(r"^ready (https?://\S+)$"), READY_S)
         return found[1]
 
     def until_said(self, pattern: str) -> re.Match[str]:
@@ -104,7 +105,7 @@ def pid_of(data: Path, what: str) -> int:
 
 
 def get(url: str, key: str) -> dict:
-    command = ["curl", "-sS", url, "-H", f"Authorization: Bearer {key}"]
+    command = ["curl", "-sSk", url, "-H", f"Authorization: Bearer {key}"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
 
 
@@ -209,7 +210,10 @@ def test_p10_it_goes_on_after_every_kind_of_end(up, data):
     assert get(f"{second.url()}/v1/jobs/hello", key)["name"] == "hello"
     os.kill(second.process.pid, signal.SIGKILL)  # its children end by themselves, while the next one starts
     second.process.wait(STOP_S)
-    third = up("--port", "0")
+    certificate, private = data.parent / "api.pem", data.parent / "api.key"
+    write_certificate(certificate, private, ["localhost"])
+    third = up("--port", "0", "--tls-cert", str(certificate), "--tls-key", str(private))
+    assert third.url().startswith("https://")
     assert get(f"{third.url()}/v1/jobs/hello", key)["name"] == "hello"
     assert third.stop(signal.SIGTERM) == 0
     assert processes_of(data) == {}
