@@ -67,6 +67,7 @@ def document(status: Status) -> dict[str, Any]:
             "in_flight": status.in_flight,
             "oldest_s": _oldest_s(status),
         },
+        "next_complete": status.complete,
         "next": [{"at": _time(second_ms), "runs": runs} for second_ms, runs in sorted(status.coming.items())],
     }
 
@@ -105,10 +106,8 @@ def _coming_lines(status: Status) -> Iterator[str]:
     """A row for each minute, a sign for each second; the highest bar is the largest second."""
     most = max(status.coming.values(), default=0)
     runs = sum(status.coming.values())
-    yield (
-        f"\nnext {AHEAD_MS // MINUTE_MS} minutes, a sign a second (planned runs, and each job's next time):"
-        f" {_runs(runs)}, {_largest(status)}"
-    )
+    counted = "" if status.complete else " (of each job only its next time)"
+    yield f"\nnext {AHEAD_MS // MINUTE_MS} minutes, a sign a second{counted}: {_runs(runs)}, {_largest(status)}"
     first_ms = status.at_ms - status.at_ms % MINUTE_MS
     for minute_ms in range(first_ms, status.at_ms + AHEAD_MS, MINUTE_MS):
         seconds = range(minute_ms, minute_ms + MINUTE_MS, 1000)

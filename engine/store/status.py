@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.model import Priority
+from engine.errors import CallerError
+from engine.model import Cron, Definition, Priority
+from engine.rules.schedule import next_n_times
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -15,6 +17,8 @@ from engine.store.statements import Value
 LAG_SPAN_MS = 60_000
 # The mark follows the present by about a minute and a half: whatever is open below it waits in deferred.
 IN_FLIGHT_SPAN_MS = 120_000
+# More jobs than this in the coming minutes are counted once each: reading what they say would take a shard's time.
+JOBS_MAX = 50_000
 # A question of an operator may scan the runs of a large second.
 TIMEOUT_MS = 30_000
 
@@ -34,7 +38,10 @@ class WorkerStatus:
 
 @dataclass(slots=True)
 class Status:
-    """The sum over all shards. ``lags``: runs by milliseconds late; ``coming``: runs by second, planned or next."""
+    """The sum over all shards. ``lags``: runs by milliseconds late; ``coming``: runs by second.
+
+    Where ``complete`` is False, only planned runs and each job's next time were counted as coming.
+    """
 
     at_ms: int = 0
     partitions: int = 0
@@ -45,6 +52,7 @@ class Status:
     in_flight: int = 0
     oldest_at_ms: int | None = None
     coming: Counter[int] = field(default_factory=Counter)
+    complete: bool = True
 
     @property
     def partitions_owned(self) -> int:
@@ -66,10 +74,7 @@ async def _read_shard(shard: Shard, ahead_ms: int, status: Status) -> None:
     await _read_workers(shard, now_ms, status)
     await _read_lags(shard, partitions, now_ms, status)
     await _read_backlog(shard, partitions, now_ms, status)
-    for name in ("status_planned", "status_coming"):
-        values: dict[str, Value] = {"partitions": partitions, "from_at": now_ms, "to_at": now_ms + ahead_ms}
-        for second_ms, runs in (await shard.execute(name, values, TIMEOUT_MS)).rows:
-            status.coming[int(second_ms)] += runs
+    await _read_coming(shard, partitions, now_ms, now_ms + ahead_ms, status)
 
 
 async def _read_workers(shard: Shard, now_ms: int, status: Status) -> None:
@@ -103,3 +108,27 @@ async def _read_backlog(shard: Shard, partitions: list[int], now_ms: int, status
         setattr(status, what, getattr(status, what) + count)
         if oldest_at is not None and (status.oldest_at_ms is None or oldest_at < status.oldest_at_ms):
             status.oldest_at_ms = int(oldest_at)
+
+
+async def _read_coming(shard: Shard, partitions: list[int], now_ms: int, until_ms: int, status: Status) -> None:
+    """Planned runs, each job's next time, and the times after that one where there are not too many jobs to ask."""
+    values: dict[str, Value] = {"partitions": partitions, "from_at": now_ms, "to_at": until_ms, "rows_max": JOBS_MAX}
+    for second_ms, runs in (await shard.execute("status_planned", values, TIMEOUT_MS)).rows:
+        status.coming[int(second_ms)] += runs
+    next_times: dict[int, int] = dict((await shard.execute("status_coming", values, TIMEOUT_MS)).rows)
+    status.coming.update(next_times)
+    if sum(next_times.values()) > JOBS_MAX:
+        status.complete = False
+        return
+    for next_run_at_ms, stored in (await shard.execute("status_definitions", values, TIMEOUT_MS)).rows:
+        status.coming.update(_times_after(Definition.decode(stored), next_run_at_ms, until_ms))
+
+
+def _times_after(definition: Definition, at_ms: int, until_ms: int) -> list[int]:
+    if not isinstance(definition.schedule, Cron):
+        return []
+    try:
+        times = next_n_times(definition.schedule, at_ms, (until_ms - at_ms) // 1000 + 1)
+    except CallerError:  # its zone is gone: the planner sets it aside
+        return []
+    return [time_ms for time_ms in times if time_ms <= until_ms]

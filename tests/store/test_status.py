@@ -43,6 +43,24 @@ def test_planned_runs_and_next_times_are_counted_in_their_second(shard_dsn: Dsn)
     run_world(shard_dsn, body)
 
 
+def test_a_cron_job_counts_at_each_of_its_times_and_once_each_where_there_are_too_many(shard_dsn, monkeypatch) -> None:
+    async def body(world: World) -> None:
+        first_ms = (world.now_ms // 10_000 + 4) * 10_000
+        await world.job("every-ten-seconds", Cron("*/10 * * * * *"), next_run_at_ms=first_ms)
+        await world.job("once", RunAt(first_ms))
+        status = await status_of(world)
+        assert status.complete
+        assert status.coming[first_ms] == 2
+        assert status.coming[first_ms + 10_000] == 1
+        assert all(second_ms <= status.at_ms + AHEAD_MS for second_ms in status.coming)
+        monkeypatch.setattr("engine.store.status.JOBS_MAX", 1)
+        status = await status_of(world)
+        assert not status.complete
+        assert dict(status.coming) == {first_ms: 2}
+
+    run_world(shard_dsn, body)
+
+
 def test_the_lag_of_started_runs_is_counted_by_priority(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         due_ms = world.second(-2)

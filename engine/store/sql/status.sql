@@ -32,7 +32,16 @@ WHERE partition_id IN (:partitions) AND scheduled_at > :from_at AND scheduled_at
 GROUP BY second_at
 
 -- name: status_coming
--- Jobs whose next time, not yet planned, lies in the coming minutes.
+-- Jobs whose next time, not yet planned, lies in the coming minutes, by that time: a covering range of jobs.due.
 SELECT next_run_at, COUNT(*) FROM jobs
 WHERE partition_id IN (:partitions) AND next_run_at > :from_at AND next_run_at <= :to_at
 GROUP BY next_run_at
+
+-- name: status_definitions
+-- The same jobs with what they say of the times after that one.
+SELECT j.next_run_at, v.definition
+FROM jobs AS j
+STRAIGHT_JOIN job_versions AS v
+  ON v.partition_id = j.partition_id AND v.job_id = j.job_id AND v.version = j.version
+WHERE j.partition_id IN (:partitions) AND j.next_run_at > :from_at AND j.next_run_at <= :to_at
+LIMIT :rows_max
