@@ -31,7 +31,7 @@ from engine.service import Service
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
-from engine.stages.plan import Plan
+from engine.stages.plan import URGENT_MS, Plan
 from engine.stages.versions import Versions
 from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
@@ -134,7 +134,8 @@ def _answers(pipes: Sequence[Any]) -> list[Any]:
 
 async def _store_due(here: World, tenant: int, runs: int, number: int) -> int:
     async with here.opened():
-        at_ms = SystemClock().now_ms() // 1000 * 1000
+        # Within the horizon, and above the mark of a fleet that was created in this second.
+        at_ms = (SystemClock().now_ms() // 1000 + 1) * 1000
         jobs = load.burst([tenant], NOWHERE, at_ms, runs).jobs
         return await here.create_jobs_at_once([job._replace(name=f"due-{number}-{job.name}") for job in jobs])
 
@@ -215,7 +216,9 @@ async def _plan_one(shard: Shard, partitions: Sequence[int]) -> bool:
     now_ms = SystemClock().now_ms()
     async with shard.transaction() as connection:
         rows = (
-            await connection.execute("lock_due_jobs", {"partitions": partitions, "horizon_at": now_ms, "rows_max": 1})
+            await connection.execute(
+                "lock_due_jobs", {"partitions": partitions, "horizon_at": now_ms + URGENT_MS, "rows_max": 1}
+            )
         ).rows
         if not rows:
             return False
