@@ -65,3 +65,25 @@ def test_the_delay_of_a_slow_answer_is_not_taken_for_an_offset() -> None:
     for _ in range(20):
         clock.follow(wall_ms() - 1_500)
     assert abs(clock.now_ms() - wall_ms()) <= 5
+
+
+@pytest.mark.parametrize("wrong_ms", [90_000, -90_000])
+@pytest.mark.parametrize("first", ["the wrong one", "a right one"])
+def test_p4_one_shard_of_many_whose_clock_is_wrong_moves_nothing(wrong_ms: int, first: str) -> None:
+    clock = SystemClock()
+    if first == "the wrong one":
+        clock.follow(wall_ms() + wrong_ms, 1)
+    for _ in range(3):
+        clock.follow(wall_ms(), 0)
+        assert abs(clock.follow(wall_ms() + wrong_ms, 1) - wrong_ms) <= 5
+        assert abs(clock.now_ms() - wall_ms()) <= 5
+
+
+@pytest.mark.parametrize("step_ms", [90_000, -90_000])
+def test_p4_a_host_whose_clock_stands_against_all_shards_takes_their_time(step_ms: int) -> None:
+    wall = SteppedWall()
+    wall.step_ms = step_ms
+    clock = SystemClock(wall)
+    for shard in range(3):
+        clock.follow(wall.true_ms(), shard)
+        assert abs(clock.now_ms() - wall.true_ms()) <= 5

@@ -176,7 +176,7 @@ class Lease:
 
         if not live:
             return
-        self.clock_offset_ms = self._clock.follow(int(live[0][2]))
+        self.clock_offset_ms = self._clock.follow(int(live[0][2]), self._shard.index)
         if abs(self.clock_offset_ms) > OFFSET_MS_MAX:
             self._events.emit("clock.off", shard=self._shard.index, offset_ms=self.clock_offset_ms)
 

@@ -17,7 +17,7 @@ class SettableClock:
     def boot_ms(self) -> int:
         return self.since_boot_ms
 
-    def follow(self, shard_now_ms: int) -> int:
+    def follow(self, shard_now_ms: int, shard: int = 0) -> int:
         """It is moved by hand alone, and so is how wrong its host's wall clock is."""
         return self.host_offset_ms
 
