@@ -57,7 +57,6 @@ READY_S = 40.0
 STOP_S = 40
 # A machine that runs other things as well must not decide whether nothing is lost.
 FINAL_S = 60.0
-SETTLED_MS = 1_500
 
 # Leases that are over soon: a fault is survived in seconds, and its test is short.
 SHORT_LEASES = ("--lease-ms", "2000", "--heartbeat-ms", "400")
@@ -282,10 +281,6 @@ class Fleet:
                 for at_ms in _times(schedule):
                     self._expected[job_id, at_ms] = name
 
-    @property
-    def expected(self) -> int:
-        return len(self._expected)
-
     def rows(self, sql: str) -> list[Row]:
         """What a query finds on all shards together, past the proxies."""
         return [row for dsn in self.dsns for row in self.rows_of(dsn, sql)]
@@ -343,9 +338,6 @@ class Fleet:
     def until_final(self, seconds: float = FINAL_S) -> None:
         """Every run that was asked for has ended."""
         until(lambda: self.unfinished() == 0 or self._dead(), seconds)
-
-    def until_called(self, count: int) -> None:
-        until(lambda: self.receiver.count() >= count, FINAL_S)
 
     def _dead(self) -> None:
         """A supervisor that gave up says why, at once instead of at the deadline."""
