@@ -1,4 +1,4 @@
-"""The API's process: listens, serves until it is told to stop, finishes the answers in flight.
+"""One process of the API: serves until it is told to stop, finishes the answers in flight.
 
 uvicorn with uvloop and httptools, measured beside granian 2.8 with the same Starlette endpoint (16 connections): 30 to
 35 µs of CPU a request against 32 to 40, so the one that runs inside our own process and takes a listening socket as it
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import uvicorn
 import uvloop
@@ -22,31 +22,19 @@ from api.service import Service
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.events import Events
-from engine.local.listener import open_listener
 
 # Answers in flight get this long after SIGTERM.
 DRAIN_S = 10
 KEEP_ALIVE_S = 75
 
 
-def serve(settings: Settings, events: Events, listening: Callable[[int], None] = lambda port: None) -> None:
-    """Serve until SIGTERM or SIGINT. ``listening`` is told the port once calls are taken."""
-    with ExitStack() as opened:
-        tenants = opened.enter_context(open_listener(settings.listen, settings.port))
-        operators = None
-        if settings.admin_port is not None:
-            operators = opened.enter_context(open_listener(settings.admin_listen, settings.admin_port))
-        runner = opened.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(settings, events, tenants, operators, listening))
+def serve_sockets(settings: Settings, events: Events, tenants: socket.socket, operators: socket.socket | None) -> None:
+    """Serve on listening sockets until SIGTERM or SIGINT, one process's share of the calls."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, events, tenants, operators))
 
 
-async def _serve(
-    settings: Settings,
-    events: Events,
-    tenants: socket.socket,
-    operators: socket.socket | None,
-    listening: Callable[[int], None],
-) -> None:
+async def _serve(settings: Settings, events: Events, tenants: socket.socket, operators: socket.socket | None) -> None:
     service = Service(settings, SystemClock(), events)
     try:
         await service.start()
@@ -54,14 +42,9 @@ async def _serve(
         if operators is not None:
             servers.append((make_server(service, settings, operator_routes(service)), operators))
         _stop_on_signals([server for server, _ in servers])
-        for _, listener in servers:
-            address, port = listener.getsockname()[:2]
-            events.emit("api.listening", address=address, port=port)
-        listening(tenants.getsockname()[1])
         await asyncio.gather(*(server.serve(sockets=[listener]) for server, listener in servers))
     finally:
         await service.stop()
-    events.emit("api.stopped")
 
 
 class Server(uvicorn.Server):

@@ -51,7 +51,7 @@ class Service:
         self.events = events
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
-        self.rates = RequestRates(clock)
+        self.rates = RequestRates(clock, settings.api_processes)
         self.counts = JobCounts(shards, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}

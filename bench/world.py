@@ -119,14 +119,16 @@ class World:
         if self._engine:
             self._engine.stop()
 
-    def start_api(self) -> None:
-        """The API on a port of its own, for measuring what it uses at rest."""
+    def start_api(self) -> str:
+        """The API on a port of its own; returns its address."""
         self.progress("starting the API")
         settings = Settings(data=self.folder, shards=self.settings.shards, port=free_port())
         self._api = Child("api", settings)
         self._started.callback(self._api.stop)
         self._api.start()
-        self._api.wait_ready(url_of("127.0.0.1", settings.port))
+        url = url_of("127.0.0.1", settings.port)
+        self._api.wait_ready(url)
+        return url
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[World]:

@@ -224,6 +224,7 @@ class Settings:
     behind_proxy: bool = _setting(
         False, "serve", yes_or_no, "something in front of the API does TLS: other addresses need no certificate"
     )
+    api_processes: int = _setting(1, "serve", _whole(1, 256), "processes of the API on this host")
     admin_listen: str = _setting("127.0.0.1", "serve", _listen, "address of the operators' API")
     admin_port: int | None = _setting(
         None, "serve", _whole(0, 65_535), "port of the operators' API, which is off without"

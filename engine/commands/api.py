@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from api.server import serve
+from api.processes import serve
 from engine.config import Settings
 from engine.events import Events
 from engine.log import LogSubscriber

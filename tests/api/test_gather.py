@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.gather import AT_ONCE_MAX, BATCH_MAX, Gather
+from api.gather import BATCH_MAX, STALLED_S, Gather
 
 DEADLINE_S = 10
 
@@ -42,9 +42,9 @@ def test_questions_at_the_same_moment_are_few_batches_and_each_gets_its_answer()
         gather = Gather(store.double)
         tasks = [asyncio.create_task(gather.ask(n)) for n in range(1, 301)]
         assert await ended(*tasks) == [2 * n for n in range(1, 301)]
-        assert len(store.batches) <= 300 // BATCH_MAX + AT_ONCE_MAX + 1
+        assert len(store.batches) <= 300 // BATCH_MAX + 2
         assert max(map(len, store.batches)) <= BATCH_MAX
-        assert store.open_max <= AT_ONCE_MAX
+        assert store.open_max == 1
 
     asyncio.run(body())
 
@@ -87,6 +87,28 @@ def test_a_caller_that_goes_away_does_not_end_the_batch_of_others() -> None:
         assert isinstance(answers[0], asyncio.CancelledError)
         assert answers[1] == 4
         assert await gather.ask(5) == 10
+
+    asyncio.run(body())
+
+
+def test_a_batch_that_is_stuck_holds_up_no_other() -> None:
+    async def body() -> None:
+        stuck = asyncio.Event()
+
+        async def act(numbers: Sequence[int]) -> Sequence[int | Exception]:
+            if 0 in numbers:
+                await stuck.wait()
+            return numbers
+
+        gather: Gather[int, int] = Gather(act)
+        held = asyncio.create_task(gather.ask(0))
+        answered: set[asyncio.Task[int]] = set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not answered:
+                answered, _ = await asyncio.wait([asyncio.create_task(gather.ask(1))], timeout=2 * STALLED_S)
+        assert not held.done()
+        stuck.set()
+        assert await ended(held) == [0]
 
     asyncio.run(body())
 

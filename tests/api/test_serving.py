@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from api.limits import REQUESTS_PER_S
+from bench.usage import children
 from engine.config import Dsn
 from engine.local.certificates import write_certificate
 from engine.local.mysqld import MysqlServer
@@ -137,10 +138,11 @@ class ApiProcess:
         return self.process.returncode, said
 
 
-def test_sigterm_finishes_the_answers_in_flight_and_ends_with_0(two_shards: tuple[Dsn, Dsn]) -> None:
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_sigterm_finishes_the_answers_in_flight_and_ends_with_0(two_shards: tuple[Dsn, Dsn], processes: str) -> None:
     with served(two_shards) as server:
         tenant = server.tenant()
-    api = ApiProcess(two_shards)
+    api = ApiProcess(two_shards, "--api-processes", processes)
     body = b'{"schedule":{"cron":"@daily"},"target":{"http":{"url":"https://example.com/"}}}'
     head = (
         f"PUT /v1/jobs/slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.key}\r\n"
@@ -156,6 +158,22 @@ def test_sigterm_finishes_the_answers_in_flight_and_ends_with_0(two_shards: tupl
     status, said = api.stop()
     assert status == 0, said
     assert "the API has stopped" in said
+
+
+def test_p10_a_process_that_is_killed_is_started_again_and_the_others_answer(two_shards: tuple[Dsn, Dsn]) -> None:
+    with served(two_shards) as server:
+        tenant = server.tenant()
+    api = ApiProcess(two_shards, "--api-processes", "2")
+    until(lambda: len(children(api.process.pid)) == 2)
+    first = children(api.process.pid)
+    os.kill(first[0], signal.SIGKILL)
+    until(lambda: len(set(children(api.process.pid)) - set(first)) == 1)
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+    connection.request("GET", "/v1/jobs", headers={"Authorization": f"Bearer {tenant.key}"})
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert api.stop()[0] == 0
+    assert children(api.process.pid) == []
 
 
 def test_a_port_in_use_is_one_clear_line(two_shards: tuple[Dsn, Dsn]) -> None:
