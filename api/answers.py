@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.definitions import JOB, NAME
+from api.definitions import JOB
 from api.errors import KINDS
 from api.fields import Instant
 from api.limits import DEFAULTS
+from api.names import NAME
 from api.runs import STATES
 from engine.model import OutcomeKind, Reason, Trigger
 from engine.rules.schedule import Effect, Mark

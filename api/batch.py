@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from api.definitions import JOB, NAME
+from api.definitions import JOB
 from api.errors import INTERNAL, Problem, invalid, problem_of
-from api.fields import ListOf, Reading, ReadLater, Record, Slot
+from api.fields import Reading
 from api.idempotency import again, once_of
 from api.jobs import Terms, delete_one, put_one
+from api.names import NAME
+from api.records import ListOf, ReadLater, Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.errors import Fault

@@ -6,9 +6,11 @@ import re
 from typing import Any
 
 from api.clock_changes import months_after, show_clock_changes
-from api.fields import Reading, Record, Slot, echo
+from api.echo import echo
+from api.fields import Reading
 from api.job_list import find_names, load_jobs
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.model import Definition, JobState

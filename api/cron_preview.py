@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.definitions import CronText, ZoneName
-from api.fields import Instant, Record, Slot, Whole
+from api.fields import Instant, Whole
+from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
+from api.schedules import CronText, ZoneName
 from engine.model import Cron
 from engine.rules.describe import describe
 from engine.rules.schedule import preview

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from api.definitions import NAME, NAME_PREFIX
-from api.fields import Flag, Instant, Record, Slot
+from api.fields import Flag, Instant
 from api.idempotency import once
+from api.names import NAME, NAME_PREFIX
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.errors import StoreUnavailable

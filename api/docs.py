@@ -14,8 +14,9 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.calls import JOB_EXAMPLE
 from api.errors import KINDS
-from api.openapi import JOB_EXAMPLE, document
+from api.openapi import document
 from api.requests import check_acceptable
 from api.responses import JSON
 from api.service import Service

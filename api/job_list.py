@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from api.definitions import JOB_STATES, LABEL_NAME, LABEL_VALUE, NAME_PREFIX
-from api.fields import Choice, Instant, ListOf, Reading, Record, Slot, echo
+from api.definitions import JOB_STATES
+from api.echo import echo
+from api.fields import Choice, Instant, Reading
 from api.job_shown import next_run_at, show_job
+from api.names import LABEL_NAME, LABEL_VALUE, NAME_PREFIX
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.records import ListOf, Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.errors import StoreUnavailable

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 from api.errors import CONFLICT, Problem, not_found
-from api.fields import Record, Slot, Text, choice_of
+from api.fields import Text, choice_of
 from api.idempotency import once
 from api.job_shown import job_answer
 from api.jobs import find_job
+from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.model import JobState, MissedRuns, RunState, Trigger

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from api.definitions import JobReading, WrittenJob, read_job
+from api.definitions import WrittenJob, read_job
 from api.errors import CONFLICT, Problem, invalid, not_found
 from api.idempotency import keeping
+from api.job_reading import JobReading
 from api.job_shown import job_answer, next_run_at, show_job, written_answer
 from api.limits import JOBS_LIMIT, limits_of
 from api.requests import Call, check_preconditions

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from api.definitions import Url
 from api.errors import CONFLICT, Problem, not_found
-from api.fields import Duration, Named, Record, Slot, Text, Whole
+from api.fields import Duration, Text, Whole
 from api.limits import DEFAULTS
+from api.records import Named, Record, Slot
 from api.requests import EMPTY_QUERY, Call
 from api.responses import Answer
+from api.targets import Url
 from engine.errors import CallerError, OperatorError
 from engine.rules.timestamps import format_time
 from engine.store import admin

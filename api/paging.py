@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from api.errors import BAD_REQUEST, Problem
-from api.fields import Slot, Text, WholeText
+from api.fields import Text, WholeText
+from api.records import Slot
 from api.requests import Call
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 1_000

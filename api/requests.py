@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from api.definitions import NAME
 from api.errors import (
     BAD_REQUEST,
     NOT_ACCEPTABLE,
@@ -20,7 +19,9 @@ from api.errors import (
     Problem,
     invalid,
 )
-from api.fields import ListOf, Reading, Record
+from api.fields import Reading
+from api.names import NAME
+from api.records import ListOf, Record
 from api.responses import JSON
 from api.strict_json import NotJson, read_json
 from engine.errors import Fault

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from api.echo import echo
 from api.errors import invalid, not_found
-from api.fields import Choice, Instant, Reading, Record, Slot, echo
+from api.fields import Choice, Instant, Reading
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.errors import CallerError

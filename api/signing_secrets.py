@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from api.fields import Duration, Record, Slot
+from api.fields import Duration
 from api.idempotency import once
+from api.records import Record, Slot
 from api.requests import EMPTY_QUERY, Call
 from api.responses import Answer
 from engine.rules.timestamps import format_time

@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from api.definitions import JobReading, read_job, show_definition
+from api.definitions import read_job, show_definition
+from api.job_reading import JobReading
 from engine.commands.tenant_api import Api
 from engine.errors import OperatorError
 

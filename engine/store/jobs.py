@@ -1,4 +1,4 @@
-"""Jobs as tenants write and read them: finding, creating, listing. Changing one is engine/store/changes.py."""
+"""Jobs as tenants write and read them: finding, creating, listing. Changing one is engine/store/changes/."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from starlette.routing import Route
 
+from api.calls import CALLS, JOB_EXAMPLE
 from api.endpoint import Endpoint
-from api.openapi import CALLS, JOB_EXAMPLE, document
+from api.openapi import document
 from api.routes import routes
 from tests.support.api import CRON_JOB, ApiServer, Tenant
 
