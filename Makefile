@@ -4,10 +4,13 @@ SECONDS ?= 60
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
 NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations
-.PHONY: build up test bench check chaos asan clean
+.PHONY: build up test bench check chaos asan lock sbom clean
 build: .venv/built
-.venv/built: pyproject.toml setup.py $(COMPILED)
-	$(PYTHON) engine/local/preflight.py && $(PYTHON) -m venv .venv && .venv/bin/pip install -q -e '.[test,bench]' && touch .venv/built
+# Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.
+.venv/built: requirements.lock pyproject.toml setup.py $(COMPILED)
+	$(PYTHON) engine/local/preflight.py && $(PYTHON) -m venv .venv
+	.venv/bin/pip install -q --require-hashes -r requirements.lock
+	.venv/bin/pip install -q --no-deps --no-build-isolation -e . && .venv/bin/python .ci/sbom.py && touch .venv/built
 up: build
 	.venv/bin/secondzero up --demo
 test: build
@@ -20,5 +23,9 @@ chaos: build
 	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 asan: build
 	.ci/asan
+lock: build
+	.ci/lock
+sbom: build
+	.venv/bin/python .ci/sbom.py
 clean:
 	rm -rf .venv build *.egg-info engine/_native/*.c engine/_native/*.so
