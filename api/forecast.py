@@ -31,7 +31,7 @@ async def forecast(call: Call) -> Answer:
         found, after = await find_names(call, JobFilter(JobState.ACTIVE, next_before_ms=until_ms), after, PAGE)
         read += max(1, len(found))
         for row in (await load_jobs(call, found)).values():
-            runs.update(_times(Definition.decode(row.definition), call.now_ms, until_ms))
+            runs.update(_times(Definition.salvage(row.definition), call.now_ms, until_ms))
     seconds: list[dict[str, Any]] = [{"second": format_time(at_ms), "runs": runs[at_ms]} for at_ms in sorted(runs)]
     return Answer(
         {

@@ -138,5 +138,5 @@ def _filter(given: Mapping[str, Any]) -> JobFilter:
 
 def _next_run_is_before(job: JobRow, before_ms: int, now_ms: int) -> bool:
     """Exact, where the row only has the first time not yet planned."""
-    next_ms = next_run_at(job, Definition.decode(job.definition), now_ms)
+    next_ms = next_run_at(job, Definition.salvage(job.definition), now_ms)
     return next_ms is not None and next_ms < before_ms

@@ -75,4 +75,4 @@ def _names_another(patch: Any, stored: dict[str, Any], kinds: tuple[str, str]) -
 
 
 def _shown(call: Call, job: JobRow) -> dict[str, Any]:
-    return show_definition(Definition.decode(job.definition), call.service.fingerprint(call.tenant_id))
+    return show_definition(Definition.salvage(job.definition), call.service.fingerprint(call.tenant_id))

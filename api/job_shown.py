@@ -36,7 +36,7 @@ def written_answer(
 
 def show_job(call: Call, job: JobRow, definition: Definition | None = None) -> dict[str, Any]:
     """The job as it is answered, now; ``definition`` spares decoding it where it is at hand."""
-    definition = definition or Definition.decode(job.definition)
+    definition = definition or Definition.salvage(job.definition)
     next_ms = next_run_at(job, definition, call.now_ms)
     shown: dict[str, Any] = {"name": job.name, "job_id": job_id_text(job.job_id), "version": job.version}
     shown["state"] = _state(job, next_ms)

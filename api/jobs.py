@@ -112,7 +112,7 @@ def read_written(call: Call, document: Any, stored: JobRow | None) -> WrittenJob
     """The body read beside what is stored; 422 with every fault."""
     reading = JobReading(
         call.now_ms,
-        stored=Definition.decode(stored.definition) if stored else None,
+        stored=Definition.salvage(stored.definition) if stored else None,
         fingerprint=call.service.fingerprint(call.tenant_id),
         judge_url=call.service.guard.judge_url,
     )

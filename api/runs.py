@@ -16,7 +16,7 @@ from api.responses import Answer
 from engine.errors import CallerError
 from engine.model import Definition, OutcomeKind, RunState, Trigger
 from engine.rules.schedule import mark_of, next_time
-from engine.rules.shown import show_run
+from engine.rules.shown import show_range, show_run
 from engine.rules.timestamps import format_time, parse_time
 from engine.store.lists import (
     AttemptRow,
@@ -114,11 +114,7 @@ class Entry(NamedTuple):
 
 
 def _skipped_entry(skip: SkipRow) -> Entry:
-    run = RunRow(
-        skip.to_at_ms, skip.job_id, skip.version, RunState.SKIPPED, Trigger.SCHEDULE, 0, 0, skip.reason, None, None,
-        None, skip.written_at_ms, 0,
-    )  # fmt: skip
-    return Entry(run, skip)
+    return Entry(skip.run, skip)
 
 
 async def _show(call: Call, place: Place, name: str, entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -132,9 +128,7 @@ async def _show(call: Call, place: Place, name: str, entries: Sequence[Entry]) -
         mark = _mark(definition, entry.run)
         if mark is not None:
             run["clock_change"] = mark
-        if entry.skip is not None:
-            run["skipped_from"], run["skipped"] = format_time(entry.skip.from_at_ms), entry.skip.skipped
-        shown.append(run)
+        shown.append(run if entry.skip is None else run | show_range(entry.skip.from_at_ms, entry.skip.skipped))
     return shown
 
 

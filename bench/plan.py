@@ -162,13 +162,18 @@ async def _plan_when_told(settings: Settings, pipe: Pipe) -> None:
         lease = Lease(beat_shard, partitions, settings, clock, events, lambda: None)
         await _own_fair_share(lease, settings, clock)
         Service("heartbeat", lease.run_once, settings.heartbeat_ms, clock, events).start()
-        plans.append(Plan(shard, lease, Forecast(shard, lease), held, held.add, versions, settings, clock, events))
+        forecast = Forecast(shard, lease)
+        plans.append(Plan(shard, lease, forecast, held, held.add, versions, settings, clock, events, _nobody))
     pipe.send(None)
     while True:
         await asyncio.to_thread(pipe.recv)
         runs_before, cpu_before_ns = len(held), cpu_ns()
         ends_ms = await asyncio.gather(*(_plan_all(plan, clock) for plan in plans))
         pipe.send(Planned(len(held) - runs_before, max(ends_ms), (cpu_ns() - cpu_before_ns) / 1e9))
+
+
+def _nobody(*_: object) -> bool:
+    return False
 
 
 async def _own_fair_share(lease: Lease, settings: Settings, clock: SystemClock) -> None:

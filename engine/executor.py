@@ -103,12 +103,12 @@ class Executor:
 
     async def _start_shard(self, shard: Shard, partitions: list[int], versions: Versions) -> None:
         """Begin work on a shard once it answers; ``partitions`` is filled then, which its lease and stages hold too."""
-        settings, clock, events = self._settings, self._clock, self._events
+        settings, clock, events, is_told = self._settings, self._clock, self._events, self._tenancy.is_told
         partitions += await placed_partitions(shard, len(settings.shards), events)
         lease, settle = self._leases[shard.index], self._settles[shard.index]
         forecast = Forecast(shard, lease)
-        plan = Plan(shard, lease, forecast, self._held, self._fire.hold, versions, settings, clock, events)
-        claim = Claim(shard, lease, partitions, self._held, self._fire.hold, versions, clock, events)
+        plan = Plan(shard, lease, forecast, self._held, self._fire.hold, versions, settings, clock, events, is_told)
+        claim = Claim(shard, lease, partitions, self._held, self._fire.hold, versions, clock, events, is_told)
         signals = Signals(shard, lease, self._held, self._fire)
         number = shard.index
         self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms)

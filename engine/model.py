@@ -109,6 +109,7 @@ class Reason(IntEnum):
     WORKER_LOST = 26
     MAX_AGE = 27
     BLOCKED = 28
+    INVALID = 29
 
 
 class NoticeKind(IntEnum):
@@ -235,6 +236,14 @@ class Definition:
         )
 
     @classmethod
+    def salvage(cls, stored: bytes) -> Definition:
+        """The same; UNREADABLE for a row that is broken, so that its job can still be listed, edited and deleted."""
+        try:
+            return cls.decode(stored)
+        except (ValueError, TypeError, LookupError):
+            return UNREADABLE
+
+    @classmethod
     def decode(cls, stored: bytes) -> Definition:
         """The inverse of ``encode``."""
         document = orjson.loads(stored)
@@ -255,6 +264,8 @@ class Definition:
             description=document["description"],
         )
 
+
+UNREADABLE = Definition(RunAt(0), HttpTarget(""), description="what is stored of this job cannot be read")
 
 _PRIORITIES = {member.value: member for member in Priority}
 _MISSED_RUNS = {member.value: member for member in MissedRuns}

@@ -158,9 +158,13 @@ class Worker:
         self._heartbeat.start()
         versions, forecast = Versions(guard), Forecast(self._shard, self.lease)
         self.plan = Plan(
-            self._shard, self.lease, forecast, self.held, self.planned.extend, versions, settings, clock, events
+            self._shard, self.lease, forecast, self.held, self.planned.extend, versions, settings, clock, events,
+            lambda *_: False
         )
-        self.claim = Claim(self._shard, self.lease, partitions, self.held, self.planned.extend, versions, clock, events)
+        self.claim = Claim(
+            self._shard, self.lease, partitions, self.held, self.planned.extend, versions, clock, events,
+            lambda *_: False,
+        )  # fmt: skip
         self.settle = Settle(self._shard, self.held, clock, events, lambda *_: False, lambda: False)
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, DnsResolver())
         tenancy = Tenancy(Tenants(self._beat_shard, clock))

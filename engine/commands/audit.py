@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from engine.config import Dsn
+from engine.errors import CallerError
 from engine.local.folder import shards_of
 from engine.model import JobState, job_id_text
 from engine.rules.audit import Finding, Tally, Wrong, audit_job
@@ -107,19 +108,22 @@ async def _audit_shard(shard: Shard, result: Audit, freeze_ms: int) -> None:
 
 
 def _audit_one(job: JobRecord, result: Audit, freeze_ms: int) -> None:
-    if not job.readable:
+    try:
+        if not job.readable:
+            raise CallerError([])
+        tally, findings = audit_job(
+            job.versions,
+            job.cursor,
+            job.runs,
+            job.skips,
+            from_ms=result.from_ms,
+            until_ms=result.until_ms,
+            freeze_ms=freeze_ms,
+        )
+    except CallerError:  # a row that cannot be read, or a zone that is gone
         result.jobs += 1
         result.invalid += 1
         return
-    tally, findings = audit_job(
-        job.versions,
-        job.cursor,
-        job.runs,
-        job.skips,
-        from_ms=result.from_ms,
-        until_ms=result.until_ms,
-        freeze_ms=freeze_ms,
-    )
     result.add(job, tally, findings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from engine.model import Definition, NoticeKind, RunKey
+from engine.model import Definition, NoticeKind, Reason, RunKey
 
 # Told for a day at most, at first after ten seconds, then at doubled pauses up to an hour.
 GIVE_UP_MS = 24 * 3_600_000
@@ -19,25 +19,29 @@ TYPES = {NoticeKind.FAILED: "run.failed", NoticeKind.SKIPPED: "run.skipped", Not
 # Late and skipped runs come in crowds: what gathers within a minute is told together, once the minute is over.
 MERGED = frozenset({NoticeKind.SKIPPED, NoticeKind.LATE})
 
+# Ranges of times that were left out by rule. What a tenant's own pause, edit or delete ended is answered by that call.
+RANGES_TOLD = frozenset({Reason.MISSED, Reason.MAX_CATCH_UP, Reason.TOO_OLD})
+
 Row = tuple[int, ...]
 
 
 class About(NamedTuple):
-    """What a notice is about: one run."""
+    """What a notice is about: one run, or a range of skipped times, named by the first of them."""
 
     kind: NoticeKind
     key: RunKey
     tenant_id: int
     version: int
+    runs: int = 1
 
 
 def notice_row(about: About, now_ms: int) -> Row:
     """A row of ``insert_notices``."""
-    kind, key, tenant_id, version = about
+    kind, key, tenant_id, version, runs = about
     minute_ms = now_ms - now_ms % MINUTE_MS
     about_at_ms, due_ms = (minute_ms, minute_ms + MINUTE_MS) if kind in MERGED else (key.scheduled_at_ms, now_ms)
     return (
-        key.partition_id, key.job_id, int(kind), about_at_ms, key.scheduled_at_ms, tenant_id, version, 1, due_ms,
+        key.partition_id, key.job_id, int(kind), about_at_ms, key.scheduled_at_ms, tenant_id, version, runs, due_ms,
         now_ms,
     )  # fmt: skip
 

@@ -90,6 +90,11 @@ def zone_faults(time_zone: object, pointer: str) -> Iterator[Fault]:
         yield Fault(pointer, error.detail, error.example)
 
 
+def is_evaluable(schedule: RunAt | Cron) -> bool:
+    """False where its zone is gone with a change of tzdata."""
+    return isinstance(schedule, RunAt) or not faults_of(schedule.cron, schedule.time_zone)
+
+
 def compiled(schedule: Cron) -> tuple[native.Expression, native.Zone]:
     """The compiled expression and zone, kept for the next call. Raises CallerError with every fault."""
     try:

@@ -55,6 +55,11 @@ def show_run(name: str, run: StoredRun, now_ms: int) -> dict[str, Any]:
     }
 
 
+def show_range(from_at_ms: int, skipped: int) -> dict[str, Any]:
+    """What a range of skipped times has beside the run of its last one."""
+    return {"skipped_from": format_time(from_at_ms), "skipped": skipped}
+
+
 def shown_state(run: StoredRun, now_ms: int) -> str:
     """Claimed ahead is pending still: a run is running from its second on."""
     state = RunState(run.state)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from engine.clock import Clock
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
-from engine.model import OPEN_STATES, JobState, Overlap, Reason, RunKey, RunState, Trigger
+from engine.model import OPEN_STATES, Definition, JobState, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
 from engine.rules.changes import HELD_UNTIL_MS
+from engine.rules.notices import About, notice_row
 from engine.stages.held import PREPARE_MS, HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
@@ -68,8 +69,19 @@ class Take(NamedTuple):
     paused: list[Waiting]
     deleted: list[Waiting]
     skipped: list[Waiting]
+    invalid: list[Waiting]
     cancelled: list[Waiting]
     closed: list[Waiting]
+    notices: list[About]
+
+    @property
+    def dealt_with(self) -> int:
+        """How many runs it does something with."""
+        return sum(len(part) for part in self) - len(self.new_active) - len(self.notices)
+
+
+def _nothing() -> Take:
+    return Take(*([] for _ in Take._fields))
 
 
 class Claim:
@@ -85,6 +97,7 @@ class Claim:
         versions: Versions,
         clock: Clock,
         events: Events,
+        is_told: Callable[[int, Definition], bool],
     ) -> None:
         self._shard = shard
         self._lease = lease
@@ -94,6 +107,7 @@ class Claim:
         self._versions = versions
         self._clock = clock
         self._events = events
+        self._is_told = is_told
         self._unknown: list[HeldRun] = []
 
     async def run_once(self, now_ms: int) -> bool:
@@ -120,7 +134,7 @@ class Claim:
 
     async def _claim(self, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int) -> int:
         """Returns how many runs were claimed or otherwise dealt with."""
-        take = Take([], [], [], [], [], [], [], [], [])
+        take = _nothing()
 
         async def transaction() -> None:
             nonlocal take
@@ -134,7 +148,7 @@ class Claim:
             self._unknown = take.claimed + take.overlapping
             raise
         self._hold(take.claimed + take.overlapping)
-        return sum(len(part) for part in take) - len(take.new_active)
+        return take.dealt_with
 
     async def _sort_out(
         self, connection: Connection, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int
@@ -142,7 +156,7 @@ class Claim:
         partitions = sorted({key.partition_id for key in candidates})
         placed = {row[0] for row in (await connection.execute("share_placement", {"partitions": partitions})).rows}
         keys = [key for key in candidates if key.partition_id in placed]
-        take = Take([], [], [], [], [], [], [], [], [])
+        take = _nothing()
         if not keys:
             return take
         rows = await self._lock(connection, keys, due_at_ms)
@@ -164,6 +178,7 @@ class Claim:
                 take.paused.append(run)
             elif isinstance(call, Exception):
                 self._events.emit("job.invalid", job_id=run.job_id, error=call)
+                take.invalid.append(run)
             elif call.definition.overlap != Overlap.ALLOW:
                 overlapping.append((run, call))
             else:
@@ -206,6 +221,8 @@ class Claim:
                 take.waits.append(run)
             else:
                 take.skipped.append(run)
+                if self._is_told(run.tenant_id, call.definition):
+                    take.notices.append(_about(run))
 
     def _held_run(self, run: Waiting, call: CallPlan, now_ms: int, *, overlap: bool) -> HeldRun:
         due_ms = max(run.due_at_ms, run.scheduled_at_ms)
@@ -236,17 +253,22 @@ class Claim:
                 raise Conflict(f"claimed {found} of {len(claimed)} runs")
         await self._end(connection, take.skipped, RunState.SKIPPED, Reason.OVERLAP, now_ms)
         await self._end(connection, take.deleted, RunState.SKIPPED, Reason.DELETED, now_ms)
+        await self._end(connection, take.invalid, RunState.SKIPPED, Reason.INVALID, now_ms)
         await self._end(connection, take.cancelled, RunState.CANCELLED, None, now_ms)
         due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
         due_rows += [(*run.key, now_ms + OVERLAP_WAIT_MS, Reason.OVERLAP) for run in take.waits]
         due_rows += [(*run.key, HELD_UNTIL_MS, Reason.HELD) for run in take.paused]
         if due_rows:
             await connection.execute_rows("set_deferred_due", sorted(due_rows), bytes_max=bytes_max)
-        gone = sorted(run.key for run in (*take.skipped, *take.deleted, *take.cancelled, *take.closed))
+        gone = sorted(run.key for run in (*take.skipped, *take.deleted, *take.invalid, *take.cancelled, *take.closed))
         if gone:
             await connection.execute_rows("delete_deferred", gone, bytes_max=bytes_max)
         if take.new_active:
             await self._enter_active(connection, sorted(take.new_active))
+        abouts = take.notices + [_about(run) for run in take.invalid]
+        if abouts:
+            notices = sorted(notice_row(about, now_ms) for about in abouts)
+            await connection.execute_rows("insert_notices", notices, bytes_max=bytes_max)
 
     async def _enter_active(self, connection: Connection, rows: Sequence[Row]) -> None:
         """The key of ``active`` lets one run of a job through, whoever else claims at the same time."""
@@ -284,6 +306,10 @@ class Claim:
         unknown, self._unknown = self._unknown, []
         self._hold([run for run in unknown if run.identity in mine])
         self._events.emit("commit.resolved", step="claim", stood=len(mine), asked=len(unknown))
+
+
+def _about(run: Waiting) -> About:
+    return About(NoticeKind.SKIPPED, run.key, run.tenant_id, run.version)
 
 
 def _bounds(keys: Sequence[RunKey]) -> dict[str, int]:

@@ -22,12 +22,12 @@ from engine.outbound.sign import signature
 from engine.outbound.target import Guard
 from engine.rules.notices import TYPES, next_try_ms
 from engine.rules.retry import succeeded
-from engine.rules.shown import show_run
+from engine.rules.shown import show_range, show_run
 from engine.rules.target_text import Refusal
 from engine.rules.timestamps import format_time
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection
-from engine.store.lists import RunRow
+from engine.store.lists import RunRow, SkipRow
 from engine.store.shard import Shard
 from engine.store.tenants import Tenant, Tenants
 
@@ -58,6 +58,17 @@ class Notice(NamedTuple):
     @property
     def fence(self) -> tuple[int, int, int, int, int]:
         return self.partition_id, self.job_id, self.kind, self.about_at_ms, self.tries
+
+
+class Found(NamedTuple):
+    """What a notice is about, as it stands now: a run, or a range of skipped times and the run of its last one."""
+
+    name: str
+    run: RunRow
+    skip: SkipRow | None = None
+
+
+RunPlace = tuple[int, int, int]
 
 
 class Notify:
@@ -110,18 +121,23 @@ class Notify:
 
     async def _read(
         self, notices: Sequence[Notice]
-    ) -> tuple[dict[tuple[int, int, int], tuple[str, RunRow]], dict[tuple[int, int, int], CallPlan | Exception]]:
+    ) -> tuple[dict[RunPlace, Found], dict[RunPlace, CallPlan | Exception]]:
         keys = sorted({notice.run_key for notice in notices})
         bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
         bytes_max = self._shard.packet_bytes_max
         async with self._shard.connection() as connection:
             rows = await connection.fetch_rows("noticed_runs", keys, bounds, bytes_max=bytes_max)
+            found = {(row[0], row[2], row[3]): Found(row[1], RunRow(*row[2:])) for row in rows}
+            ranges = [key for key in keys if key not in found]
+            if ranges:
+                rows = await connection.fetch_rows("noticed_skips", ranges, bytes_max=bytes_max)
+                skips = {(row[0], row[2], row[4]): (row[1], SkipRow(*row[2:])) for row in rows}
+                found |= {key: Found(name, skip.run, skip) for key, (name, skip) in skips.items()}
             calls = await self._versions.load(connection, map(_version_key, notices), bytes_max)
-        runs = {(row[0], row[2], row[3]): (row[1], RunRow(*row[2:])) for row in rows}
-        return runs, calls
+        return found, calls
 
     async def _tell(
-        self, notice: Notice, found: tuple[str, RunRow] | None, call: CallPlan | Exception, now_ms: int
+        self, notice: Notice, found: Found | None, call: CallPlan | Exception, now_ms: int
     ) -> bool:
         """True if the tenant was told, or has no address to be told at."""
         tenant = await self._tenants.tenants.get(notice.tenant_id)
@@ -133,7 +149,7 @@ class Notify:
         if isinstance(target, Refusal):
             self._events.emit("notice.refused", kind=NoticeKind(notice.kind).name.lower(), detail=target.detail)
             return True
-        body = orjson.dumps(_document(notice, *found, now_ms))
+        body = orjson.dumps(_document(notice, found, now_ms))
         head = self._head(notice, tenant, fixed_head(target, "POST", _HEADERS, body), body, now_ms)
         outcome = await self._send(Request(tenant.tenant_id, target.origin, "POST", head, body, TIMEOUT_MS))
         return succeeded(outcome.kind, outcome.status)
@@ -176,11 +192,14 @@ def _version_key(notice: Notice) -> tuple[int, int, int]:
     return notice.partition_id, notice.job_id, notice.version
 
 
-def _document(notice: Notice, name: str, run: RunRow, now_ms: int) -> dict[str, object]:
+def _document(notice: Notice, found: Found, now_ms: int) -> dict[str, object]:
     """The body; ``count`` says how many runs of this kind the job had in that minute."""
+    data = show_run(found.name, found.run, now_ms)
+    if found.skip is not None:
+        data |= show_range(found.skip.from_at_ms, found.skip.skipped)
     document: dict[str, object] = {
         "type": TYPES[NoticeKind(notice.kind)],
         "timestamp": format_time(notice.written_at_ms),
-        "data": show_run(name, run, now_ms),
+        "data": data,
     }
     return document | ({"count": notice.merged} if notice.kind != NoticeKind.FAILED else {})

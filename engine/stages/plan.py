@@ -15,9 +15,10 @@ from engine.clock import Clock
 from engine.config import Settings
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
-from engine.model import Overlap, Reason, RunKey, RunState, Trigger
+from engine.model import Definition, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
+from engine.rules.notices import About, notice_row
 from engine.rules.peaks import is_quiet, planning_horizon_ms
-from engine.rules.planning import JobPlan, PlannedTime, plan_job
+from engine.rules.planning import JobPlan, PlannedTime, Skip, plan_job
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
@@ -57,6 +58,7 @@ class Batch:
         self.runs: list[tuple[object, ...]] = []
         self.deferred: list[tuple[object, ...]] = []
         self.skips: list[tuple[object, ...]] = []
+        self.notices: list[tuple[int, ...]] = []
         self.advances: list[tuple[object, ...]] = []
         self.invalid: list[tuple[object, ...]] = []
 
@@ -75,6 +77,7 @@ class Plan:
         settings: Settings,
         clock: Clock,
         events: Events,
+        is_told: Callable[[int, Definition], bool],
     ) -> None:
         self._shard = shard
         self._lease = lease
@@ -85,6 +88,7 @@ class Plan:
         self._settings = settings
         self._clock = clock
         self._events = events
+        self._is_told = is_told
         self._unknown: list[HeldRun] = []
 
     async def run_once(self, now_ms: int) -> bool:
@@ -196,14 +200,23 @@ class Plan:
                 self._enter_claimed(batch, job, call, time, now_ms)
             else:
                 _enter_deferred(batch, job, call, time, now_ms, mark_at_ms)
-        for skip in planned.skips:
-            batch.skips.append((job.partition_id, job.job_id, *skip, job.version, now_ms))
+        self._skip(batch, job, call, planned.skips, now_ms)
         # Never back: a change looks for open runs up to here, and what an edit let stand may lie beyond these times.
         times_ms = [time.scheduled_at_ms for time in planned.times]
         last_run_at_ms = max([*times_ms, job.last_run_at_ms or 0]) or None
         batch.advances.append(
             (job.partition_id, job.job_id, job.version, job.next_run_at_ms, planned.next_run_at_ms, last_run_at_ms)
         )
+
+    def _skip(self, batch: Batch, job: DueJob, call: CallPlan, skips: Sequence[Skip], now_ms: int) -> None:
+        """Ranges that get no run are on record, and their tenant is told."""
+        is_told = bool(skips) and self._is_told(job.tenant_id, call.definition)
+        for skip in skips:
+            batch.skips.append((job.partition_id, job.job_id, *skip, job.version, now_ms))
+            if is_told:
+                key = RunKey(job.partition_id, skip.from_at_ms, job.job_id)
+                about = About(NoticeKind.SKIPPED, key, job.tenant_id, job.version, skip.skipped)
+                batch.notices.append(notice_row(about, now_ms))
 
     def _enter_claimed(self, batch: Batch, job: DueJob, call: CallPlan, time: PlannedTime, now_ms: int) -> None:
         key = RunKey(job.partition_id, time.scheduled_at_ms, job.job_id)
@@ -236,6 +249,8 @@ class Plan:
             await connection.execute_rows("insert_deferred", sorted(batch.deferred), bytes_max=bytes_max)
         if batch.skips:
             await connection.execute_rows("insert_skips", sorted(batch.skips), bytes_max=bytes_max)
+        if batch.notices:
+            await connection.execute_rows("insert_notices", sorted(batch.notices), bytes_max=bytes_max)
         if batch.advances:
             found = await connection.execute_rows("advance_jobs", sorted(batch.advances), bytes_max=bytes_max)
             if found != len(batch.advances):

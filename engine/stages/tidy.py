@@ -66,6 +66,6 @@ class Tidy:
         labels = []
         for partition_id, job_id, _, stored in versions:
             tenant_id, name = owners[partition_id, job_id]
-            labels += [(tenant_id, label, value, name) for label, value in Definition.decode(stored).labels]
+            labels += [(tenant_id, label, value, name) for label, value in Definition.salvage(stored).labels]
         if labels:
             await connection.execute_rows("delete_labels", sorted(labels), bytes_max=bytes_max)

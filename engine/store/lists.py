@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.model import Definition, JobState
+from engine.model import Definition, JobState, RunState, Trigger
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -105,6 +105,14 @@ class SkipRow(NamedTuple):
     version: int
     written_at_ms: int
 
+    @property
+    def run(self) -> RunRow:
+        """The run that its last time would have had."""
+        return RunRow(
+            self.to_at_ms, self.job_id, self.version, RunState.SKIPPED, Trigger.SCHEDULE, 0, 0, self.reason, None, None,
+            None, self.written_at_ms, 0,
+        )  # fmt: skip
+
 
 class Named(NamedTuple):
     """One of the jobs that ever had a name."""
@@ -162,7 +170,7 @@ async def definitions_of(
         return {}
     async with shard.connection() as connection:
         rows = await connection.fetch_rows("read_versions", keys, bytes_max=shard.packet_bytes_max)
-    return {(row[1], row[2]): Definition.decode(row[3]) for row in rows}
+    return {(row[1], row[2]): Definition.salvage(row[3]) for row in rows}
 
 
 async def run_at(

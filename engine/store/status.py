@@ -121,7 +121,7 @@ async def _read_coming(shard: Shard, partitions: list[int], now_ms: int, until_m
         status.complete = False
         return
     for next_run_at_ms, stored in (await shard.execute("status_definitions", values, TIMEOUT_MS)).rows:
-        status.coming.update(_times_after(Definition.decode(stored), next_run_at_ms, until_ms))
+        status.coming.update(_times_after(Definition.salvage(stored), next_run_at_ms, until_ms))
 
 
 def _times_after(definition: Definition, at_ms: int, until_ms: int) -> list[int]:

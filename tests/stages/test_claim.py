@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engine.config import Dsn
-from engine.model import Cron, Overlap, Reason, RunAt, RunState
+from engine.model import Cron, NoticeKind, Overlap, Reason, RunAt, RunState
+from engine.outbound.target import Guard
+from engine.rules.notices import MINUTE_MS
 from engine.stages.claim import LATE_MS, OVERLAP_WAIT_MS
 from engine.stages.held import PREPARE_MS
+from engine.stages.versions import Versions
 from tests.support.world import Worker, World, run_world
 
 
@@ -111,6 +116,36 @@ def test_overlap_skip_records_the_runs_that_were_due_while_one_was_open(shard_ds
         world.clock.advance(1_000)
         await worker.claim.run_once(world.now_ms)
         assert len(worker.runs()) == 1
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_runs_skipped_for_an_open_one_are_told_together(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        world.clock.advance(MINUTE_MS - world.now_ms % MINUTE_MS)
+        await overlapping(world, Overlap.SKIP)
+        ((skipped,),) = await world.rows(f"SELECT COUNT(*) FROM runs WHERE state = {RunState.SKIPPED:d}")
+        notices = await world.rows("SELECT kind, merged, due_at - about_at FROM notices")
+        assert notices == [(NoticeKind.SKIPPED, skipped, MINUTE_MS)]
+
+    run_world(shard_dsn, body)
+
+
+@pytest.mark.parametrize("stored", ["'{}'", "'not JSON'"])
+def test_p2_a_run_whose_version_cannot_be_read_ends_skipped_and_stands_in_nobodys_way(
+    shard_dsn: Dsn, stored: str
+) -> None:
+    async def body(world: World) -> None:
+        await waiting(world, 1)
+        await world.rows(f"UPDATE job_versions SET definition = {stored}")
+        world.versions = Versions(Guard(["127.0.0.0/8"], []))
+        world.clock.advance(2_000)
+        worker = await world.worker().join()
+        await worker.claim.run_once(world.now_ms)
+        assert await world.rows("SELECT state, reason FROM runs") == [(RunState.SKIPPED, Reason.INVALID)]
+        assert await world.rows("SELECT * FROM deferred") == []
+        assert await world.rows("SELECT kind FROM notices") == [(NoticeKind.SKIPPED,)]
+        assert world.names_told().count("job.invalid") == 1
 
     run_world(shard_dsn, body)
 

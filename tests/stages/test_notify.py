@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
 
 from engine.config import Dsn
 from engine.local.receiver import Receiver
-from engine.model import RetryPolicy, RunAt
+from engine.model import Cron, RetryPolicy, RunAt
 from engine.outbound.client import HttpClient
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
 from engine.rules.notices import GIVE_UP_MS, MINUTE_MS
+from engine.rules.timestamps import format_time
 from engine.stages.notify import Notify
+from engine.store.changes import Windows, pause_job, resume_job
+from engine.store.jobs import find_jobs
 from engine.store.tenants import Tenants, create_tenant
 from tests.support.world import TENANT, World, run_world
 
@@ -115,5 +119,44 @@ def test_late_runs_of_a_job_and_minute_are_told_together_when_the_minute_is_over
         world.clock.advance(MINUTE_MS)
         await (await notifier(world)).run_once(world.now_ms)
         assert [call.key.split("_")[1] for call in receiver.calls()] == ["late"]
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_a_range_of_skipped_times_is_told_with_its_first_time_and_how_many_they_are(
+    shard_dsn: Dsn, receiver: Receiver
+) -> None:
+    async def body(world: World) -> None:
+        since_ms = world.now_ms // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
+        url = f"http://127.0.0.1:{receiver.port}/ok"
+        await world.job("old", Cron("* * * * *"), on_failure_url=url, next_run_at_ms=since_ms)
+        await (await world.worker().join()).plan_all()
+        ((skipped, to_ms),) = await world.rows("SELECT skipped, to_at FROM skips")
+        world.clock.advance(MINUTE_MS)
+        notify = await notifier(world)
+        told = []
+        send = notify._send
+        notify._send = lambda request: told.append(orjson.loads(request.body)) or send(request)  # type: ignore[method-assign]
+        await notify.run_once(world.now_ms)
+        ((call, body),) = zip(receiver.calls(), told, strict=True)
+        assert (call.key.split("_")[1], body["type"], body["count"]) == ("skipped", "run.skipped", skipped)
+        data = body["data"]
+        assert (data["job"], data["state"], data["reason"]) == ("old", "skipped", "missed")
+        about = (data["scheduled_at"], data["skipped_from"], data["skipped"])
+        assert about == (format_time(to_ms), format_time(since_ms), skipped)
+        assert await world.rows("SELECT * FROM notices") == []
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_resuming_tells_what_its_pause_made_the_job_miss(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        await world.job("paused", Cron("* * * * * *"))
+        name = (TENANT, "paused")
+        await pause_job(world.shard, (await find_jobs(world.shard, [name]))[name], None, Windows())
+        await world.rows("UPDATE jobs SET resume_at = resume_at - 10000")
+        await resume_job(world.shard, (await find_jobs(world.shard, [name]))[name], None, Windows())
+        skips = await world.rows("SELECT SUM(skipped) FROM skips")
+        assert await world.rows("SELECT merged FROM notices WHERE kind = 2") == skips
 
     run_world(shard_dsn, body)

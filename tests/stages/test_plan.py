@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.config import Dsn
-from engine.model import Cron, MissedRuns, Overlap, Reason, RunAt, RunState
+from engine.model import Cron, MissedRuns, NoticeKind, Overlap, Reason, RunAt, RunState
 from engine.rules import peaks
 from engine.stages import forecast
 from tests.support.world import World, run_world
@@ -99,6 +99,21 @@ def test_p8_times_missed_by_an_outage_follow_the_jobs_policy(shard_dsn: Dsn) -> 
         assert skipped["LATEST"] == per_job["ALL"] - 1
         assert skipped["SKIP"] == per_job["ALL"]
         assert "ALL" not in skipped
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_ranges_that_are_skipped_are_told_as_one_notice_a_job_and_minute(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        minute_ms, day_ms = 60_000, 86_400_000
+        await world.rows(f"UPDATE floor SET floor_at = {world.now_ms // day_ms * day_ms - day_ms}")
+        since_ms = world.now_ms // minute_ms * minute_ms - 3 * day_ms
+        job_id = await world.job("old", Cron("* * * * *"), missed_runs=MissedRuns.SKIP, next_run_at_ms=since_ms)
+        await (await world.worker().join()).plan_all()
+        skips = await world.rows("SELECT from_at, skipped, reason FROM skips ORDER BY from_at")
+        assert [row[2] for row in skips] == [Reason.TOO_OLD, Reason.MISSED]
+        notices = await world.rows("SELECT job_id, kind, run_at, merged FROM notices")
+        assert notices == [(job_id, NoticeKind.SKIPPED, since_ms, sum(row[1] for row in skips))]
 
     run_world(shard_dsn, body)
 

@@ -73,7 +73,7 @@ async def locked(shard: Shard, job: JobRow, windows: Windows) -> AsyncIterator[C
             bytes_max=shard.packet_bytes_max,
             windows=windows,
             was=locked,
-            definition=Definition.decode(locked.definition),
+            definition=Definition.salvage(locked.definition),
             now_ms=now_ms,
             mark_at_ms=shared[0][1],
             floor_at_ms=shared[0][2],

@@ -8,7 +8,15 @@ from engine.rules.planning import plan_job
 from engine.store.changes.change import Change, Changed, Windows, delete_labels, locked, write
 from engine.store.changes.open_runs import open_runs_between, withdraw
 from engine.store.changes.pause import pause, resume
-from engine.store.changes.times import enter, missed_policy, passed_in_pause, plan_again_from, skip_times
+from engine.store.changes.times import (
+    can_be_planned,
+    enter,
+    missed_policy,
+    passed_in_pause,
+    passed_while_invalid,
+    plan_again_from,
+    skip_times,
+)
 from engine.store.jobs import JobRow, first_run_at, label_rows
 from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
@@ -61,7 +69,9 @@ async def _edit_schedule(change: Change, definition: Definition) -> None:
         change.become(resume_at_ms=first_run_at(definition.schedule, change.now_ms))
         return
     standing_ms = change.now_ms
-    if change.job.state == JobState.ACTIVE:
+    if change.job.state == JobState.INVALID or not can_be_planned(change):
+        await skip_times(change, passed_while_invalid(change))
+    else:
         await _plan_up_to_freeze(change)
         standing_ms = await _withdraw_beyond_freeze(change)
     first_ms = first_run_at(definition.schedule, standing_ms)

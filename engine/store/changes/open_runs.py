@@ -55,7 +55,7 @@ async def replaced_among(
     if len(keys) == len(oldest):
         return set()
     rows = await connection.fetch_rows("read_versions", keys, bytes_max=bytes_max)
-    schedules = {(row[0], row[1], row[2]): Definition.decode(row[3]).schedule for row in rows}
+    schedules = {(row[0], row[1], row[2]): Definition.salvage(row[3]).schedule for row in rows}
     since = dict(oldest)
     for was, key in pairwise(sorted(schedules)):
         if was[:2] == key[:2] and schedules[was] != schedules[key]:

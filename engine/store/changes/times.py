@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from engine.model import Definition, JobState, Reason, RunState, Trigger
+from engine.model import UNREADABLE, Definition, JobState, NoticeKind, Reason, RunKey, RunState, Trigger
 from engine.rules.changes import START_MARGIN_MS, OpenRun
+from engine.rules.notices import RANGES_TOLD, About, notice_row
 from engine.rules.planning import MissedPolicy, PlannedTime, Skip, skipped_range
+from engine.rules.schedule import is_evaluable
 from engine.store.changes.change import Change
 
 
@@ -83,11 +85,27 @@ async def skip_times(change: Change, skips: Sequence[Skip]) -> None:
     )
     if rows:
         await change.connection.execute_rows("insert_skips", rows, bytes_max=change.bytes_max)
+    await _tell(change, [skip for skip in ranges if skip.reason in RANGES_TOLD])
+
+
+async def _tell(change: Change, skips: Sequence[Skip]) -> None:
+    """Whether anybody is told is known where notices are sent."""
+    job = change.was
+    keys = [RunKey(job.partition_id, skip.from_at_ms, job.job_id) for skip in skips]
+    abouts = [
+        About(NoticeKind.SKIPPED, key, job.tenant_id, change.planned_version, skip.skipped)
+        for key, skip in zip(keys, skips, strict=True)
+    ]
+    if abouts:
+        rows = sorted(notice_row(about, change.now_ms) for about in abouts)
+        await change.connection.execute_rows("insert_notices", rows, bytes_max=change.bytes_max)
 
 
 async def _around_runs(change: Change, skip: Skip) -> list[Skip]:
     """The range without the times that have a run: a pause takes back a run that is late, and lets a later one stand
-    that has begun. After the last change there are none."""
+    that has begun. After the last change there are none, nor where nothing could be planned."""
+    if skip.reason == Reason.INVALID:
+        return [skip]
     until_ms = min(skip.to_at_ms, change.was.updated_at_ms + START_MARGIN_MS)
     bounds = {"from_at": skip.from_at_ms, "to_at": until_ms}
     rows = (await change.connection.execute("standing_times_of_job", change.key | bounds)).rows
@@ -104,16 +122,29 @@ def passed_in_pause(change: Change) -> list[Skip]:
     return _unplanned_until_now(change, change.job.resume_at_ms, Reason.PAUSED)
 
 
+def can_be_planned(change: Change) -> bool:
+    """Whether the job's schedule so far can be evaluated."""
+    return change.definition is not UNREADABLE and is_evaluable(change.definition.schedule)
+
+
 def never_planned(change: Change) -> list[Skip]:
     """Times up to now that no planner has reached: they end with the job."""
     if change.job.state == JobState.PAUSED:
         return passed_in_pause(change)
-    return _unplanned_until_now(change, change.job.next_run_at_ms, Reason.DELETED)
+    return _unplanned_until_now(change, change.job.next_run_at_ms or change.job.resume_at_ms, Reason.DELETED)
+
+
+def passed_while_invalid(change: Change) -> list[Skip]:
+    """Times of a job that was set aside, or was about to be."""
+    return _unplanned_until_now(change, change.job.next_run_at_ms or change.job.resume_at_ms, Reason.INVALID)
 
 
 def _unplanned_until_now(change: Change, from_ms: int | None, reason: Reason) -> list[Skip]:
     if from_ms is None or from_ms > change.now_ms:
         return []
+    if not can_be_planned(change):
+        # Nobody knows how many they were: the range counts as one.
+        return [Skip(from_ms, change.now_ms, 1, Reason.INVALID)]
     skip = skipped_range(change.definition.schedule, from_ms - 1, change.now_ms, reason)
     return [skip] if skip else []
 

@@ -32,6 +32,14 @@ STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
 
+-- name: noticed_skips
+-- The range of skipped times of each notice that is about one, with its job's name.
+SELECT k.partition_id, j.name, s.from_at, s.to_at, s.job_id, s.skipped, s.reason, s.version, s.written_at
+FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = k.partition_id AND j.job_id = k.job_id
+STRAIGHT_JOIN skips AS s FORCE INDEX (PRIMARY)
+  ON s.partition_id = k.partition_id AND s.job_id = k.job_id AND s.from_at = k.scheduled_at
+
 -- name: end_notices
 -- Fenced by the try that was told or given up.
 DELETE n FROM (VALUES :rows) AS k (partition_id, job_id, kind, about_at, tries)
