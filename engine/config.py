@@ -17,10 +17,17 @@ PREFIX = "SECONDZERO_"
 
 DSN_EXAMPLE = "mysql://user:password@127.0.0.1:3306/secondzero"
 
+# Instead of a file: the authorities that this machine trusts.
+SYSTEM_AUTHORITIES = "system"
+
 
 @dataclass(frozen=True, slots=True)
 class Dsn:
-    """Where a shard is: a TCP address or a Unix socket, an account and a database."""
+    """Where a shard is: a TCP address or a Unix socket, an account and a database.
+
+    ``tls`` is None for none (a socket needs none), ``system`` or the path of a file of authorities: then nothing but a
+    server whose certificate they vouch for, and that names ``host``, is talked to.
+    """
 
     user: str
     password: str
@@ -28,13 +35,21 @@ class Dsn:
     port: int
     database: str
     unix_socket: str | None = None
+    tls: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Dsn:
-        """``mysql://user:password@host:port/database`` or ``mysql://user@/database?unix_socket=/path``."""
+        """``mysql://user:password@host:port/database`` or ``mysql://user@/database?unix_socket=/path``.
+
+        With ``?tls=/path/of/authorities.pem`` or ``?tls=system`` over TLS.
+        """
         try:
             parts = urlsplit(text)
-            host, port, options = parts.hostname or "127.0.0.1", parts.port or 3306, parse_qs(parts.query)
+            host, port, options = (
+                parts.hostname or "127.0.0.1",
+                parts.port or 3306,
+                parse_qs(parts.query, keep_blank_values=True),
+            )
             problem = _dsn_problem(parts.scheme, parts.path, options)
         except ValueError as error:
             problem = str(error)
@@ -46,7 +61,8 @@ class Dsn:
             host=host,
             port=port,
             database=unquote(parts.path[1:]),
-            unix_socket=options["unix_socket"][0] if options else None,
+            unix_socket=options["unix_socket"][0] if "unix_socket" in options else None,
+            tls=options["tls"][0] if "tls" in options else None,
         )
 
     def text(self) -> str:
@@ -55,7 +71,9 @@ class Dsn:
         database = quote(self.database, safe="")
         if self.unix_socket:
             return f"mysql://{account}@/{database}?unix_socket={quote(self.unix_socket)}"
-        return f"mysql://{account}@{self._host_text}:{self.port}/{database}"
+        return f"mysql://{account}@{self._host_text}:{self.port}/{database}" + (
+            f"?tls={quote(self.tls)}" if self.tls else ""
+        )
 
     def __str__(self) -> str:
         """The address without the password, for people and logs."""
@@ -76,8 +94,18 @@ def _dsn_problem(scheme: str, path: str, options: Mapping[str, list[str]]) -> st
         return f"the scheme must be mysql, not {scheme!r}"
     if len(path) < 2 or "/" in path[1:]:
         return "it must end in one database name"
-    unknown = options.keys() - {"unix_socket"}
-    return f"unknown option {min(unknown)!r}" if unknown else None
+    unknown = options.keys() - {"unix_socket", "tls"}
+    if unknown:
+        return f"unknown option {min(unknown)!r}"
+    return _tls_problem(options["tls"][0], options) if "tls" in options else None
+
+
+def _tls_problem(tls: str, options: Mapping[str, list[str]]) -> str | None:
+    if "unix_socket" in options:
+        return "a socket takes no tls"
+    if tls == SYSTEM_AUTHORITIES or tls.startswith("/"):
+        return None
+    return f"tls must be {SYSTEM_AUTHORITIES!r} or the absolute path of a file of authorities, not {tls!r}"
 
 
 def _masked(text: str) -> str:

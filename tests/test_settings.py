@@ -127,6 +127,7 @@ def test_a_child_reads_from_its_variables_what_its_parent_had():
     user=st.text(min_size=1), password=st.text(), host=st.sampled_from(["h", "127.0.0.1", "::1"]),
     port=st.integers(1, 65_535), database=st.text(min_size=1),
     unix_socket=st.none() | st.text(min_size=1).map(lambda text: "/" + text),
+    tls=st.none() | st.just("system") | st.text().map(lambda text: "/" + text),
 ))  # fmt: skip
 def test_an_address_is_read_back_as_it_was_whatever_is_in_it(dsn):
     read = Dsn.parse(dsn.text())
@@ -134,6 +135,12 @@ def test_an_address_is_read_back_as_it_was_whatever_is_in_it(dsn):
         assert (read.user, read.password, read.unix_socket) == (dsn.user, dsn.password, dsn.unix_socket)
     else:
         assert read == dsn
+
+
+@pytest.mark.parametrize("options", ["tls=", "tls=yes", "tls=ca.pem", "tls=system&unix_socket=/x", "ssl=true"])
+def test_an_address_says_what_tls_is_to_be_or_is_refused(options):
+    with pytest.raises(OperatorError, match="shard address mysql://"):
+        Dsn.parse(f"mysql://u:p@h/x?{options}")
 
 
 def test_no_password_is_shown():

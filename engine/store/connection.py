@@ -7,7 +7,9 @@ anything but a complete answer (a row set, a count, or an error the server sent)
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import asyncmy
@@ -15,8 +17,8 @@ from asyncmy.constants import CLIENT
 from asyncmy.errors import MySQLError
 
 from engine.clock import perf_ns
-from engine.config import Dsn
-from engine.errors import CommitUnknown, Conflict, StoreUnavailable
+from engine.config import SYSTEM_AUTHORITIES, Dsn
+from engine.errors import CommitUnknown, Conflict, OperatorError, StoreUnavailable
 from engine.store import statements
 from engine.store.statements import Value
 
@@ -101,7 +103,7 @@ class Connection:
                     connect_timeout=CONNECT_TIMEOUT_S,
                 )
         except (MySQLError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(f"{dsn}: {error or 'no answer in time'}") from error
+            raise StoreUnavailable(f"{dsn}: {_why_not(error)}") from error
         return cls(raw)
 
     async def execute(
@@ -144,9 +146,7 @@ class Connection:
         """Run prepared text; raises Duplicate, MissingDay, Conflict or StoreUnavailable by what the server said."""
         return (await self.run_all([text], timeout_ms, name))[0]
 
-    async def run_all(
-        self, texts: Sequence[bytes], timeout_ms: int = CALL_TIMEOUT_MS, name: str = ""
-    ) -> list[Answer]:
+    async def run_all(self, texts: Sequence[bytes], timeout_ms: int = CALL_TIMEOUT_MS, name: str = "") -> list[Answer]:
         """Several statements in one round trip, each with its answer; what comes after a failed one is not run.
 
         How long a named round trip took is told to ``on_statement``.
@@ -239,4 +239,25 @@ class Connection:
 def _address(dsn: Dsn) -> dict[str, Any]:
     if dsn.unix_socket:
         return {"unix_socket": dsn.unix_socket}
-    return {"host": dsn.host, "port": dsn.port}
+    return {"host": dsn.host, "port": dsn.port, "ssl": _tls(dsn.tls) if dsn.tls else None}
+
+
+@cache
+def _tls(authorities: str) -> ssl.SSLContext:
+    """The client's side of TLS: no certificate is taken on trust, and nothing is said to a server without one."""
+    try:
+        context = ssl.create_default_context(cafile=None if authorities == SYSTEM_AUTHORITIES else authorities)
+    except OSError as error:
+        raise OperatorError(f"tls={authorities}: not a readable file of certificates (PEM)") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _why_not(error: Exception) -> str:
+    """Why there is no connection, in one line."""
+    refused: BaseException | None = error
+    while refused and not isinstance(refused, ssl.SSLCertVerificationError):
+        refused = refused.__cause__ or refused.__context__
+    if isinstance(refused, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {refused.verify_message}"
+    return str(error) or "no answer in time"
