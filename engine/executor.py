@@ -96,7 +96,7 @@ class Executor:
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
         placed: list[list[int]] = [[] for _ in self._shards]
         self._leases += [
-            Lease(beat_shard, partitions, settings, clock, events, partial(self._lost, beat_shard.index))
+            Lease(beat_shard, partitions, settings, clock, events, partial(self._fire.give_up, beat_shard.index))
             for beat_shard, partitions in zip(self._beat_shards, placed, strict=True)
         ]
         return [self._start_shard(shard, placed[shard.index], versions) for shard in self._shards]
@@ -129,17 +129,6 @@ class Executor:
         service.start()
         self._services.append(service)
         return service
-
-    def _lost(self, shard_index: int) -> None:
-        """The lease of a shard is lost: nothing that was claimed there under the old id is fired any more.
-
-        It is given back and not just dropped: a claim that was committed after the reaper had looked is nobody else's.
-        Where the reaper was first, the fence makes this nothing.
-        """
-        for run in self._held.unfired():
-            if run.shard_index == shard_index:
-                self._fire.abandon(run)
-                self._settles[shard_index].given_back(run)
 
     def _is_busy(self) -> bool:
         """Whether firing is behind and needs the core more than settling does."""

@@ -240,6 +240,8 @@ class Claim:
             overlap=overlap,
             call=call,
             shard_index=self._shard.index,
+            # Due now, but of a time long ago: a tenant's catch-up must not take the starts of what is on time.
+            late=run.trigger == Trigger.CATCH_UP and run.tries == 0,
         )
 
     async def _write(self, connection: Connection, take: Take, now_ms: int) -> None:

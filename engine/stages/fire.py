@@ -148,6 +148,17 @@ class Fire:
         run.abandoned = True
         self._held.remove(run)
 
+    def give_up(self, shard_index: int) -> None:
+        """The lease of a shard is lost: nothing that was claimed there under the old id is fired any more.
+
+        It is given back and not just dropped: a claim that was committed after the reaper had looked is nobody else's.
+        Where the reaper was first, the fence makes this nothing.
+        """
+        for run in self._held.unfired():
+            if run.shard_index == shard_index:
+                self.abandon(run)
+                self._ends[shard_index].given_back(run)
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -174,7 +185,7 @@ class Fire:
             if not self._quota.admit((run.tenant_id, priority), part, now_ms):
                 run.demoted = True
                 priority = Priority.NORMAL
-        run.late = now_ms - run.due_ms > LATE_MS
+        run.late = run.late or now_ms - run.due_ms > LATE_MS
         self._ready.push(run, priority, run.tenant_id, run.request.origin, late=run.late, now_ms=now_ms)
 
     def _prepare(self, run: HeldRun, now_ms: int) -> bool:

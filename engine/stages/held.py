@@ -20,7 +20,8 @@ FORETOLD_MAX = 20_000
 
 
 class HeldRun:
-    """One claimed run. ``due_ms`` is its second, or a later moment for a retry; ``key`` is its place in the table."""
+    """One claimed run. ``due_ms`` is its second, or a later moment for a retry; ``key`` is its place in the table; one
+    that is ``late`` gives way to those on time."""
 
     __slots__ = (
         "abandoned",
@@ -62,6 +63,7 @@ class HeldRun:
         overlap: bool,
         call: CallPlan,
         shard_index: int,
+        late: bool = False,
     ) -> None:
         self.key = key
         self.worker_id = worker_id
@@ -84,7 +86,7 @@ class HeldRun:
         self.cancelled = False
         self.abandoned = False
         self.demoted = False
-        self.late = False
+        self.late = late
 
     @property
     def identity(self) -> tuple[RunKey, int]:

@@ -105,9 +105,13 @@ class Lease:
         return Standing.ASIDE if boot_ms < self._aside_until_boot_ms else Standing.ABLE
 
     async def drain(self) -> None:
-        """Give every partition away at once; the heartbeat goes on until what is held has ended."""
+        """Give every partition away at once; the heartbeat goes on until what is held has ended.
+
+        That it drains is said with it: until then others would leave it its share.
+        """
         self._draining = True
         async with self._shard.connection() as connection:
+            await connection.execute("heartbeat", self._says(Standing.DRAINING))
             await self._give(connection, self.partitions)
 
     async def release(self) -> None:
@@ -121,8 +125,7 @@ class Lease:
     async def _renew(self, connection: Connection, now_ms: int, standing: Standing) -> None:
         """Asked first also when not registered: the answer to a registration may have been lost on its way."""
         timeout_ms = min(CALL_TIMEOUT_MS, self._settings.lease_ms // TIMEOUT_PART)
-        values = {"worker_id": self.worker_id, "lease_ms": self._settings.lease_ms, "draining": standing}
-        if (await connection.execute("heartbeat", values, timeout_ms)).found:
+        if (await connection.execute("heartbeat", self._says(standing), timeout_ms)).found:
             self._registered = True
             return
         if self._registered:
@@ -133,6 +136,9 @@ class Lease:
             # It was registered without having been told, and has been condemned since.
             self._lose()
             await self._register(connection, now_ms, timeout_ms)
+
+    def _says(self, standing: Standing) -> dict[str, Value]:
+        return {"worker_id": self.worker_id, "lease_ms": self._settings.lease_ms, "draining": standing}
 
     async def _register(self, connection: Connection, now_ms: int, timeout_ms: int) -> None:
         started: dict[str, Value] = {

@@ -58,10 +58,10 @@ def test_times_below_the_floor_are_one_range_too_old_for_a_run() -> None:
 
 def test_p8_a_years_pause_of_a_job_of_every_second_costs_no_more_than_a_minutes() -> None:
     def cost_s(pause_ms: int) -> float:
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(50):
             planned(Cron("* * * * * *"), NOW_MS - pause_ms)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     cost_s(YEAR_MS)
     assert min(cost_s(YEAR_MS) for _ in range(5)) < 2 * min(cost_s(10 * MINUTE_MS) for _ in range(5))

@@ -178,3 +178,20 @@ def test_an_overlap_run_between_retries_is_open_and_keeps_its_job(shard_dsn: Dsn
         assert [run.attempt for run in worker.runs()] == [2]
 
     run_world(shard_dsn, body)
+
+
+def test_p5_a_caught_up_run_is_of_the_late_class_though_it_is_due_now_and_its_retry_is_not(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        since_ms = world.now_ms // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
+        await world.job("old", Cron("* * * * *"), next_run_at_ms=since_ms)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        await worker.claim.run_once(world.now_ms)
+        (run,) = [run for run in worker.runs() if run.key.scheduled_at_ms < world.now_ms - 5 * MINUTE_MS]
+        assert run.late
+        await worker.end(run, 500)
+        world.clock.advance(6_000)
+        await worker.claim.run_once(world.now_ms)
+        assert [again.late for again in worker.runs() if again.key == run.key] == [False]
+
+    run_world(shard_dsn, body)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
 from engine.clock import SystemClock
+from engine.config import Settings
 from engine.events import Events
 from engine.local.receiver import Receiver
 from engine.model import Definition, HttpTarget, OutcomeKind, Priority, Reason, RunAt, RunKey
@@ -19,8 +21,10 @@ from engine.outbound.target import Guard
 from engine.rules.quota import ORIGIN_IN_FLIGHT, PRIORITY_STARTS_PER_S
 from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, LEASE_SLACK_MS, Fire
 from engine.stages.held import HeldRun, HeldRuns
+from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan
 from engine.store.tenants import Tenant
+from tests.support.clock import SettableClock
 from tests.support.wait import until_async
 
 WORKER = 42
@@ -155,6 +159,48 @@ def test_p3_a_run_whose_own_lease_would_not_outlast_its_time_out_is_given_back_u
         gun.fire.hold([run])
         await until_async(lambda: gun.ends.returned)
         assert gun.ends.outcomes == []
+
+    with_gun(receiver, body)
+
+
+def test_p3_a_lease_lost_and_regained_20_times_leaves_nothing_of_the_old_wheel(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        first = gun.run("/ok/regained", 400)
+        for attempt in range(1, 22):
+            run = gun.run("/ok/regained", 0)
+            run.key, run.due_ms, run.attempt = first.key, first.due_ms, attempt
+            ready = gun.run("/ok/regained-ready", 0)
+            ready.key, ready.attempt = RunKey(1, first.due_ms, 0), attempt
+            gun.fire.hold([run, ready] if attempt < 21 else [run])
+            if attempt < 21:
+                gun.fire.give_up(0)
+                assert len(gun.held) == 0
+                assert gun.held.next_ms() == -1
+        await gun.outcomes(1)
+        gun.fire.run_once(gun.clock.now_ms())
+        calls = [call.attempt for call in receiver.calls() if call.name.startswith("regained")]
+        assert calls == [21]
+        assert len(gun.ends.returned) == 40
+        assert (gun.fire.ready, gun.fire.in_flight) == (0, 0)
+
+    with_gun(receiver, body)
+
+
+def test_p3_a_machine_that_slept_past_its_lease_fires_nothing_of_what_was_due_meanwhile(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        clock = SettableClock(gun.clock.now_ms())
+        lease = Lease(None, [], Settings(), clock, Events(), lambda: None)  # type: ignore[arg-type]
+        lease._trusted_until_boot_ms = clock.boot_ms() + Settings().lease_ms
+        fire = Fire(gun.held, [lease], gun.client, lambda _: gun.tenant, [gun.ends], clock, Events())  # type: ignore[list-item]
+        runs = [gun.run(f"/ok/slept-{number}", 60_000) for number in range(5)]
+        for run in runs:
+            run.worker_id = lease.worker_id
+        fire.hold(runs)
+        clock.advance(3_600_000)
+        fire.run_once(clock.now_ms())
+        fire.stop()
+        assert gun.ends.returned == runs
+        assert not [call for call in receiver.calls() if call.name.startswith("slept")]
 
     with_gun(receiver, body)
 
@@ -302,6 +348,23 @@ def test_p6_a_tenants_starts_above_its_limit_wait_for_the_next_second(receiver: 
         # Three are admitted in a second; one admitted at its very end may start in the next.
         started = sorted(outcome.started_ms for _, outcome in gun.ends.outcomes)
         assert started[6] // 1000 - started[0] // 1000 == 2
+
+    with_gun(receiver, body)
+
+
+def test_p5_a_tenants_catch_up_is_paced_by_its_limit_and_takes_half_of_its_starts_at_most(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        gun.tenant = Tenant(7, "seven", False, None, (b"k" * 32,), {"starts_per_s": 4})
+        caught_up = [gun.run(f"/ok/caught-up-{number}", -1) for number in range(10)]
+        for run in caught_up:
+            run.late = True
+        on_time = [gun.run(f"/ok/on-time-{number}", -1) for number in range(2)]
+        gun.fire.hold([*caught_up, *on_time])
+        gun.fire.run_once(gun.clock.now_ms())
+        assert [run.in_flight for run in on_time] == [True, True]
+        await gun.outcomes(12)
+        per_second = Counter(outcome.started_ms // 1000 for _, outcome in gun.ends.outcomes)
+        assert max(per_second.values()) <= 4 + 1  # one admitted at the end of a second may start in the next
 
     with_gun(receiver, body)
 

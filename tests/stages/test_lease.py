@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from engine.config import Dsn
+from engine.service import Service
 from engine.stages.lease import STALLED_MS, STAND_ASIDE_MS, TRUST_MARGIN_PART
+from tests.support.wait import until_async
 from tests.support.world import PARTITIONS, SETTINGS, Worker, World, run_world
 
 
@@ -78,5 +80,46 @@ def test_p10_after_an_outage_no_worker_stands_aside_for_what_the_outage_did(shar
         world.clock.advance(10 * SETTINGS.lease_ms)
         await beat(world, worker, other)
         assert len(worker.lease.partitions) == PARTITIONS // 2
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_who_drains_hands_over_at_once_and_beats_on_until_it_is_released(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        leaving, staying = await world.worker().join(), await world.worker().join()
+        await beat(world, leaving, staying)
+        await leaving.lease.drain()
+        assert leaving.lease.partitions == []
+        await staying.lease.run_once(world.now_ms)
+        assert len(staying.lease.partitions) == PARTITIONS
+        await beat(world, leaving)
+        assert leaving.lease.trusted()
+        assert not leaving.lease.may_claim_ahead()
+        assert leaving.lease.partitions == []
+        assert await world.rows("SELECT COUNT(*) FROM workers WHERE lease_until > 0") == [(2,)]
+        await leaving.lease.release()
+        assert await world.rows("SELECT COUNT(*) FROM workers WHERE lease_until > 0") == [(1,)]
+
+    run_world(shard_dsn, body)
+
+
+def test_p10_a_stage_whose_first_query_fails_is_found_by_its_loop_and_its_lease_goes_to_others(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        half_alive, sound = await world.worker().join(), await world.worker().join()
+        await world.rows("ALTER TABLE jobs RENAME COLUMN next_run_at TO moved")
+        service = Service("plan", half_alive.plan.run_once, 1_000, world.clock, world.events)
+        half_alive.lease.works_since = lambda boot_ms: service.last_loop_boot_ms >= boot_ms
+        await beat(world, half_alive, sound)
+        service.start()
+        for _ in range(2 + STALLED_MS // SETTINGS.lease_ms):
+            failures = world.names_told().count("stage.failed")
+            service.wake()
+            await until_async(lambda before=failures: world.names_told().count("stage.failed") > before)
+            world.clock.advance(SETTINGS.lease_ms)
+            await beat(world, half_alive, sound)
+        await service.stop()
+        await world.rows("ALTER TABLE jobs RENAME COLUMN moved TO next_run_at")
+        assert (len(half_alive.lease.partitions), len(sound.lease.partitions)) == (0, PARTITIONS)
+        assert "worker.stalled" in world.names_told()
 
     run_world(shard_dsn, body)
