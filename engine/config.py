@@ -233,6 +233,14 @@ class Settings:
     """Everything an operator may set. A setting is known by the name of its attribute, unless ``name`` says another."""
 
     shards: tuple[Dsn, ...] = _setting((), "shards", _dsn, "address of a MySQL shard", name="shard", many=True)
+    keeper_shards: tuple[Dsn, ...] = _setting(
+        (),
+        "engine",
+        _dsn,
+        "address of a shard for the keeper alone, which makes and drops days",
+        name="keeper_shard",
+        many=True,
+    )
     data: Path = _setting(  # noqa: RUF009 - a field, like the others
         lambda: Path("data"), "data", _folder, "folder of everything that runs on this machine"
     )

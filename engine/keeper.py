@@ -62,7 +62,7 @@ class Keeper:
         wait_s = self._settings.wait_timeout_s
         shards = [
             Shard(dsn, index, wait_timeout_s=wait_s, events=self._events)
-            for index, dsn in enumerate(self._settings.shards)
+            for index, dsn in enumerate(self._settings.keeper_shards or self._settings.shards)
         ]
         self._guard = guard_of(self._settings)
         resolver = CachingResolver(DnsResolver(), self._clock)

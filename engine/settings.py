@@ -183,6 +183,8 @@ def _contradictions(settings: Settings) -> list[str]:
     problems += [
         f"shard: {address} is given twice" for address in sorted(set(addresses)) if addresses.count(address) > 1
     ]
+    if settings.keeper_shards and len(settings.keeper_shards) != len(settings.shards):
+        problems.append(f"keeper_shard: {len(settings.keeper_shards)} addresses for {len(settings.shards)} shards")
     shard_count = len(settings.shards) or settings.shard_count or NEW_FLEET_SHARDS
     if settings.shard_count not in (None, shard_count):
         problems.append(f"shards {settings.shard_count} contradicts the number of addresses given, {shard_count}")

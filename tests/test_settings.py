@@ -92,6 +92,7 @@ def test_every_problem_is_found_at_once(tmp_path):
         (["--config", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["--shard", "mysql://a@h/x", "--shard", "mysql://b@h/x", "--shards", "3"], "shards 3 contradicts the number"),
         (["--shard", "mysql://a@h/x", "--shard", "mysql://a@h:3306/x"], "shard: mysql://a@h:3306/x is given twice"),
+        (["--shard", "mysql://a@h/x", *(["--keeper-shard", "mysql://k@h/x"] * 2)], "keeper_shard: 2 addresses for 1"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(flags, problem):
