@@ -7,18 +7,18 @@ NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migr
 .PHONY: build up test bench check chaos asan lock sbom clean
 build: .venv/built
 # Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.
-.venv/built: requirements.lock pyproject.toml setup.py $(COMPILED)
+.venv/built: requirements.lock pyproject.toml client/pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) engine/local/preflight.py && $(PYTHON) -m venv .venv
 	.venv/bin/pip install -q --require-hashes -r requirements.lock
-	.venv/bin/pip install -q --no-deps --no-build-isolation -e . && .venv/bin/python .ci/sbom.py && touch .venv/built
+	.venv/bin/pip install -q --no-deps --no-build-isolation -e . -e client && .venv/bin/python .ci/sbom.py && touch .venv/built
 up: build
 	.venv/bin/secondzero up --demo
 test: build
-	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov=engine --cov=api --cov-branch
+	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov=engine --cov=api --cov=secondzero_client --cov-branch
 bench: build
 	for name in cron wheel batch fire plan sustained peak rest; do .venv/bin/secondzero bench $$name; done
 check: build
-	.venv/bin/ruff check . && .venv/bin/mypy
+	.venv/bin/ruff check . && .venv/bin/mypy && cd client && ../.venv/bin/mypy
 chaos: build
 	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 asan: build
