@@ -11,7 +11,7 @@ from typing import Any
 from api.definitions import JOB
 from api.errors import INTERNAL, Problem, invalid, problem_of
 from api.fields import Reading
-from api.idempotency import again, once_of
+from api.idempotency import again, claim_key, once_of
 from api.jobs import Terms, delete_one, put_one
 from api.names import NAME
 from api.records import ListOf, ReadLater, Record, Slot
@@ -50,6 +50,7 @@ async def batch(call: Call) -> Answer:
     read = BATCH.read(document, "", reading)
     if read is None:
         raise invalid(reading.faults)
+    await claim_key(call)
     puts, deletes = read
     acts: dict[str, Act] = {name: partial(put_one, call, name, job) for name, job in puts}
     acts |= {name: partial(delete_one, call, name) for name in deletes}

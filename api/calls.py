@@ -85,7 +85,8 @@ CALLS: dict[tuple[str, str], Doc] = {
         "Delete a job",
         "Jobs",
         {200: "Job"},
-        "Answers the job as it was. What is already due is recorded as skipped; the history stays readable.",
+        "Answers the job as it was, with the state `deleted`. What is already due is recorded as skipped; the history"
+        " stays readable.",
         headers=_IF,
         problems=(*_ENTITY, PRECONDITION_FAILED, CONFLICT),
     ),

@@ -12,8 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from api.auth import authenticate, check_operator, check_scope
 from api.errors import INTERNAL, METHOD_NOT_ALLOWED, Problem, problem_of
+from api.idempotency import one_at_a_time
 from api.limits import REQUESTS_LIMIT, limits_of
-from api.requests import Call, check_acceptable
+from api.requests import Call, Incoming, check_acceptable
 from api.responses import JSON, Answer, problem_response
 from api.service import Service
 from engine.store.tenants import ApiKey
@@ -44,9 +45,7 @@ class Endpoint:
         self._reads = reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        response = await answered(self._service, request, self._answer)
-        await response(scope, receive, send)
+        await respond(self._service, scope, receive, send, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         if request.method == "OPTIONS":
@@ -59,7 +58,8 @@ class Endpoint:
         self._service.key_used(key.key_hash, now_ms)
         tenant_id, headers = await self._admit(request, key)
         check_acceptable(request, JSON)
-        response = (await handler(Call(self._service, request, tenant_id, now_ms))).response()
+        with one_at_a_time(self._service, request, tenant_id):
+            response = (await handler(Call(self._service, request, tenant_id, now_ms))).response()
         response.headers.update(headers)
         return response
 
@@ -88,9 +88,7 @@ class OpenEndpoint:
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        response = await answered(self._service, request, self._answer)
-        await response(scope, receive, send)
+        await respond(self._service, scope, receive, send, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
@@ -98,7 +96,19 @@ class OpenEndpoint:
         return await self._handler(self._service, request)
 
 
-async def answered(service: Service, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+async def respond(
+    service: Service, scope: Scope, receive: Receive, send: Send, answer: Callable[[Request], Awaitable[Response]]
+) -> None:
+    """Answer one request. A caller whose body was not wanted has sent it all before the answer, which arrives then."""
+    incoming = Incoming(receive)
+    request = Request(scope, incoming)
+    response = await _answered(service, request, answer)
+    if response.status_code >= 400:
+        await incoming.drain(request.headers)
+    await response(scope, receive, send)
+
+
+async def _answered(service: Service, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
     """The answer, or the problem that an error stands for; a mistake of ours is told as an event, not to the caller."""
     request_id = _request_id(request)
     started_ms = service.clock.boot_ms()

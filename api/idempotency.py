@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
+from starlette.requests import Request
 
-from api.errors import BAD_REQUEST, INVALID, Problem
+from api.errors import BAD_REQUEST, IN_PROGRESS, INVALID, RETRY_AFTER_S, Problem
 from api.requests import Call
 from api.responses import Answer
 from engine.store.connection import Connection, Duplicate
 from engine.store.requests import Finish, Once, Recorded, do_nothing, record, recorded
 from engine.store.shard import Shard
+
+if TYPE_CHECKING:
+    from api.service import Service
 
 HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -58,6 +63,42 @@ def once_of(call: Call, part: str = "") -> Once | None:
     return Once(call.tenant_id, hashlib.sha256(named).digest(), hashlib.sha256(call.body).digest())
 
 
+@contextmanager
+def one_at_a_time(service: Service, request: Request, tenant_id: int) -> Iterator[None]:
+    """409 while the same call is being carried out here. (On another host it waits for the job's lock, and then finds
+    the answer.)"""
+    key = request.headers.get(HEADER) if request.method == "POST" else None
+    if key is None:
+        yield
+        return
+    named = tenant_id, request.url.path, key
+    if named in service.in_progress:
+        detail = "a call with this Idempotency-Key has not been answered yet"
+        raise Problem(IN_PROGRESS, detail, headers={"Retry-After": str(RETRY_AFTER_S)})
+    service.in_progress.add(named)
+    try:
+        yield
+    finally:
+        service.in_progress.discard(named)
+
+
+async def claim_key(call: Call) -> None:
+    """For a call of several transactions: its Idempotency-Key belongs to this body from now on; 422 to another one."""
+    asked = once_of(call)
+    if asked is None:
+        return
+    shard = call.service.placement.place(call.tenant_id, call.request.headers[HEADER]).shard
+    found = await recorded(shard, asked)
+    if found is None:
+        try:
+            async with shard.transaction() as connection:
+                await record(connection, [(asked, 0, b"")], shard.packet_bytes_max)
+        except Duplicate:  # another one was first, at the same moment
+            found = await recorded(shard, asked)
+    if found is not None and not found.same_body:
+        raise _another_body()
+
+
 def keeping(shard: Shard, asked: Once | None, render: Callable[[T], Answer]) -> Finish[T]:
     """The end of a transaction that puts its answer on record, if it was asked for with a key."""
     if asked is None:
@@ -90,6 +131,10 @@ def kept(asked: Once, answer: Answer) -> tuple[Once, int, bytes]:
 def again(found: Recorded) -> Answer:
     """The answer on record; 422 if the call said something else then."""
     if not found.same_body:
-        raise Problem(INVALID, "this Idempotency-Key was used with another body")
+        raise _another_body()
     headers, body = orjson.loads(found.answer)
     return Answer(body, found.status, headers)
+
+
+def _another_body() -> Problem:
+    return Problem(INVALID, "this Idempotency-Key was used with another body")

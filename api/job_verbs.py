@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from engine.store.changes import Changed, Started, pause_job, resume_job, start_
 from engine.store.jobs import JobRow
 from engine.store.lists import RunRow
 from engine.store.placement import Place
+from engine.store.requests import Finish
 
 PAUSE = Record(
     "PauseRequest",
@@ -36,41 +37,57 @@ NOTHING = Record("EmptyRequest", {}, lambda given, at, reading: given)
 
 async def pause(call: Call) -> Answer:
     """POST /v1/jobs/{name}:pause"""
-    place, job, fields = await _job_and_fields(call, PAUSE)
-    act = partial(pause_job, place.shard, job, fields.get("note"), call.service.windows)
+    place, fields = await _place_and_fields(call, PAUSE)
+
+    async def act(finish: Finish[Changed]) -> Changed | None:
+        job = await _find(call, place)
+        return await pause_job(place.shard, job, fields.get("note"), call.service.windows, finish)
+
     return await _change(call, place, act)
 
 
 async def resume(call: Call) -> Answer:
     """POST /v1/jobs/{name}:resume"""
-    place, job, fields = await _job_and_fields(call, RESUME)
-    act = partial(resume_job, place.shard, job, fields.get("missed_runs"), call.service.windows)
+    place, fields = await _place_and_fields(call, RESUME)
+
+    async def act(finish: Finish[Changed]) -> Changed | None:
+        job = await _find(call, place)
+        return await resume_job(place.shard, job, fields.get("missed_runs"), call.service.windows, finish)
+
     return await _change(call, place, act)
 
 
 async def run(call: Call) -> Answer:
     """POST /v1/jobs/{name}:run"""
-    place, job, _ = await _job_and_fields(call, NOTHING)
-    act = partial(start_run, place.shard, job, call.service.windows)
+    place, _ = await _place_and_fields(call, NOTHING)
+
+    async def act(finish: Finish[Started]) -> Started | None:
+        return await start_run(place.shard, await _find(call, place), call.service.windows, finish)
+
     answer = await once(call, place.shard, act, partial(_started_answer, call))
     if answer is None:
         raise not_found("job")
     return answer
 
 
-async def _job_and_fields(call: Call, record: Record) -> tuple[Place, JobRow, Mapping[str, Any]]:
+async def _place_and_fields(call: Call, record: Record) -> tuple[Place, Mapping[str, Any]]:
     name = call.name()
     fields = await call.fields(record)
-    place = call.service.placement.place(call.tenant_id, name)
-    job = await find_job(call, place, name)
+    return call.service.placement.place(call.tenant_id, name), fields
+
+
+async def _find(call: Call, place: Place) -> JobRow:
+    """The job that is acted on. Looked for only once it is known that this call has not had its effect before: its
+    repeat gets the first answer, whatever has become of the job."""
+    job = await find_job(call, place, call.name())
     if job is None:
         raise not_found("job")
     if job.state == JobState.INVALID:
         raise Problem(CONFLICT, "the job is invalid: its schedule cannot be evaluated; edit it first")
-    return place, job, fields
+    return job
 
 
-async def _change(call: Call, place: Place, act: Any) -> Answer:
+async def _change(call: Call, place: Place, act: Callable[[Finish[Changed]], Awaitable[Changed | None]]) -> Answer:
     changes: list[Changed] = []
 
     def render(changed: Changed) -> Answer:

@@ -52,7 +52,7 @@ async def get_job(call: Call) -> Answer:
 
 
 async def delete_job_by_name(call: Call) -> Answer:
-    """DELETE /v1/jobs/{name}: the job as it was, and 404 from then on."""
+    """DELETE /v1/jobs/{name}: the job as it was, now deleted, and 404 from then on."""
     return await delete_one(call, call.name(), _preconditions(call))
 
 
@@ -80,7 +80,7 @@ async def delete_one(call: Call, name: str, terms: Terms) -> Answer:
         terms.check(job)
         if job is None:
             raise not_found("job")
-        answer = Answer(show_job(call, job))
+        answer = Answer(show_job(call, job) | {"state": "deleted", "next_run_at": None})
         finish = keeping(place.shard, terms.asked, partial(_always, answer))
         async with terms.lane:
             changed = await delete_job(place.shard, job, call.service.windows, finish)

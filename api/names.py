@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from api.fields import Text
+from api.fields import Reading, Text
+from engine.errors import Fault
 
 NAME = Text(
     128,
@@ -12,6 +13,15 @@ NAME = Text(
     "a name: a letter or digit, then up to 127 letters, digits, dots, underscores or hyphens",
     "nightly-report",
 )
+
+
+def name_faults(name: str) -> list[Fault]:
+    """What is wrong with a job's name, with the rule; none if it is one."""
+    reading = Reading(0)
+    NAME.read(name, "/name", reading)
+    return reading.faults
+
+
 NAME_PREFIX = Text(
     128,
     re.compile("[A-Za-z0-9._-]{0,128}"),

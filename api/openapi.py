@@ -12,6 +12,7 @@ from api.calls import CALLS, ONCE, Doc
 from api.errors import (
     BAD_REQUEST,
     FORBIDDEN,
+    IN_PROGRESS,
     INTERNAL,
     INVALID,
     NOT_ACCEPTABLE,
@@ -125,6 +126,7 @@ def _responses(doc: Doc) -> dict[str, Any]:
     if doc.open:
         return said
     kinds = {*_ALWAYS, *doc.problems, *(_WITH_BODY if doc.body is not None else ())}
+    kinds |= {IN_PROGRESS} if ONCE[0] in doc.headers else set()
     by_status: dict[int, list[Kind]] = {}
     for kind in sorted(kinds, key=lambda kind: (kind.status, kind.name)):
         by_status.setdefault(kind.status, []).append(kind)

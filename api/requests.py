@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
 
 from api.errors import (
     BAD_REQUEST,
@@ -20,7 +24,7 @@ from api.errors import (
     invalid,
 )
 from api.fields import Reading
-from api.names import NAME
+from api.names import name_faults
 from api.records import ListOf, Record
 from api.responses import JSON
 from api.strict_json import NotJson, read_json
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 # A target body of 256 KB may need six bytes for each of its own in JSON.
 BODY_BYTES_MAX = 2 << 20
 QUERY_FIELDS_MAX = 64
+# Of a body that is refused; who sends more, or sends it slowly, finds the connection closed.
+DRAINED_BYTES_MAX, DRAIN_S_MAX = 16 << 20, 5
 
 EMPTY_QUERY = Record("EmptyQuery", {}, lambda given, at, reading: given)
 
@@ -54,10 +60,10 @@ class Call:
 
     def name(self) -> str:
         """The job's name in the path; 422 with the rule if it cannot be one."""
-        reading = Reading(self.now_ms)
-        name: str | None = NAME.read(self.request.path_params["name"], "/name", reading)
-        if name is None:
-            raise invalid(reading.faults)
+        name: str = self.request.path_params["name"]
+        faults = name_faults(name)
+        if faults:
+            raise invalid(faults)
         return name
 
     async def json(self, bytes_max: int = BODY_BYTES_MAX, media_type: str = JSON) -> Any:
@@ -113,18 +119,44 @@ class Call:
         return found
 
 
+class Incoming:
+    """A request as it comes in, which knows whether its body has been read to the end."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._ended = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._ended = not message.get("more_body", False)
+        return message
+
+    async def drain(self, headers: Headers) -> None:
+        """Read on, within bounds, what nobody wants: on a connection that is closed before, the answer may be lost."""
+        if "expect" in headers or ("transfer-encoding" not in headers and headers.get("content-length", "0") == "0"):
+            return
+        left = DRAINED_BYTES_MAX
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S_MAX):
+                while not self._ended and left > 0:
+                    left -= len((await self()).get("body", b""))
+
+
 async def read_body(request: Request, bytes_max: int) -> bytes:
-    """The body, never more of it than the bound; the server discards what else comes, so that the answer arrives."""
+    """The body, never more of it than the bound."""
     declared = request.headers.get("content-length", "0")
     too_large = Problem(TOO_LARGE, f"at most {bytes_max} bytes")
     if declared.isascii() and declared.isdigit() and int(declared[:18]) > bytes_max:
         raise too_large
     parts, length = [], 0
-    async for part in request.stream():
-        length += len(part)
-        if length > bytes_max:
-            raise too_large
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            length += len(part)
+            if length > bytes_max:
+                raise too_large
+            parts.append(part)
+    except ClientDisconnect as error:  # nobody is there to read the answer
+        raise Problem(BAD_REQUEST, "the body ended early") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -15,10 +15,11 @@ from api import dead_letters, docs, health, job_list, job_verbs, jobs, operators
 from api.batch import batch
 from api.clock_change_list import list_clock_changes
 from api.cron_preview import preview_cron
-from api.endpoint import Endpoint, Handler, OpenEndpoint, OperatorEndpoint, answered
-from api.errors import BAD_REQUEST, NOT_FOUND, Problem
+from api.endpoint import Endpoint, Handler, OpenEndpoint, OperatorEndpoint, respond
+from api.errors import BAD_REQUEST, NOT_FOUND, Problem, invalid
 from api.forecast import forecast
 from api.job_patch import patch_job
+from api.names import name_faults
 from api.service import Service
 from api.usage import usage
 
@@ -92,16 +93,21 @@ class App:
             await self._router(scope, receive, send)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._refuse(
-            scope, receive, send, Problem(NOT_FOUND, "there is no such URL; /docs lists those there are")
-        )
+        await self._refuse(scope, receive, send, _unknown(scope["method"], scope["path"]))
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         async def refuse(request: Request) -> Response:
             raise problem
 
-        response = await answered(self._service, Request(scope, receive), refuse)
-        await response(scope, receive, send)
+        await respond(self._service, scope, receive, send, refuse)
+
+
+def _unknown(method: str, path: str) -> Problem:
+    """A name with a colon is no name, and is told the rule; what follows a colon is a verb, for POST alone."""
+    name = path.removeprefix("/v1/jobs/").partition("/")[0]
+    if path.startswith("/v1/jobs/") and ":" in name and method != "POST":
+        return invalid(name_faults(name))
+    return Problem(NOT_FOUND, "there is no such URL; /docs lists those there are")
 
 
 def decoded_path(scope: Scope) -> str | None:

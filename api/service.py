@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from api.limits import JobCounts, RequestRates
 from api.responses import Answer
 from engine.clock import Clock
 from engine.config import Settings
+from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.outbound.target import guard_of
 from engine.service import Service as Loop
@@ -56,6 +58,8 @@ class Service:
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
+        # POSTs with an Idempotency-Key that are being carried out: tenant, path and key.
+        self.in_progress: set[tuple[int, str, str]] = set()
         self._used_keys: dict[bytes, int] = {}
         self._used_told_boot_ms = clock.boot_ms()
         self._loop = Loop("api.reread", self._reread, REREAD_MS, clock, events)
@@ -67,6 +71,8 @@ class Service:
 
     async def stop(self) -> None:
         await self._loop.stop()
+        with suppress(StoreUnavailable):
+            await self._tell_used_keys()
         await self.placement.close()
 
     def key_used(self, key_hash: bytes, now_ms: int) -> None:
@@ -91,13 +97,14 @@ class Service:
         if not self.placement.complete:
             await self.placement.read()
         await self.tenants.reread()
-        await self._tell_used_keys()
+        if self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
+            await self._tell_used_keys()
         return False
 
     async def _tell_used_keys(self) -> None:
-        if self._used_keys and self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
-            used, self._used_keys = self._used_keys, {}
-            self._used_told_boot_ms = self.clock.boot_ms()
+        used, self._used_keys = self._used_keys, {}
+        self._used_told_boot_ms = self.clock.boot_ms()
+        if used:
             await note_keys_used(self.placement.first, used)
 
 

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 
-from engine.errors import OperatorError
+from api.names import name_faults
+from engine.errors import CallerError, OperatorError
 from engine.settings import SettingsError
 
 URL_VARIABLE, KEY_VARIABLE = "SECONDZERO_URL", "SECONDZERO_API_KEY"
@@ -103,7 +104,10 @@ def add_verb(
 
 
 def job_path(name: str, *more: str) -> str:
-    """The path of a job, or of something of it."""
+    """The path of a job, or of something of it; CallerError with the rule for a name that can be none."""
+    faults = name_faults(name)
+    if faults:
+        raise CallerError(faults)
     return "/v1/jobs/" + "/".join([quote(name, safe=""), *more])
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import Any
 
+import orjson
+
 from tests.support.api import CRON_JOB, Reply, RunTable, Tenant
+from tests.support.wait import until
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 def batch(tenant: Tenant, body: object, key: str | None = None) -> Reply:
@@ -79,13 +86,38 @@ def test_a_batch_sent_twice_with_one_key_answers_what_it_answered(tenant: Tenant
     assert outcome(first) == [("new", 201), ("edited", 200), ("deleted", 200)]
     assert batch(tenant, body, key="k").json == first.json
     assert batch(tenant, {"puts": puts("new")}, key="k").status == 422
+    assert batch(tenant, {"puts": puts("another")}, key="k").status == 422, "none of its names was there"
+    assert tenant.get("/v1/jobs/another").status == 404
 
 
 def test_a_repeat_completes_what_is_missing(tenant: Tenant) -> None:
     body = {"puts": puts(*(f"job-{n}" for n in range(20)))}
     first = batch(tenant, body, key="k")
-    RunTable(tenant, "job-0").query(f"DELETE FROM requests WHERE tenant_id = {tenant.tenant_id} LIMIT 3")
+    RunTable(tenant, "job-0").query(f"DELETE FROM requests WHERE tenant_id = {tenant.tenant_id} AND status > 0 LIMIT 3")
     again = batch(tenant, body, key="k")
     ids = [result["job"]["job_id"] for result in first.json["results"]]
     assert [result["job"]["job_id"] for result in again.json["results"]] == ids
     assert sorted(status for _, status in outcome(again)) == [200] * 3 + [201] * 17
+
+
+def test_a_caller_that_goes_away_leaves_no_half_effect(tenant: Tenant) -> None:
+    """Before all is sent nothing is done; once it is begun all of it is, and its repeat gets the answer."""
+    names = [f"job-{n}" for n in range(400)]
+    body = {"puts": puts(*names, labels={"team": "x"})}
+    raw = orjson.dumps(body)
+    head = (
+        f"POST /v1/jobs:batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.key}\r\nIdempotency-Key: k\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+    ).encode()
+    begun = f"SELECT 1 FROM requests WHERE tenant_id = {tenant.tenant_id}"
+    with socket.create_connection(("127.0.0.1", tenant.server.port)) as connection:
+        connection.sendall(head + raw[:-1])
+    assert tenant.server.rows(begun) == []
+    with socket.create_connection(("127.0.0.1", tenant.server.port)) as connection:
+        connection.sendall(head + raw)
+        until(lambda: tenant.server.rows(begun))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    until(lambda: not tenant.server.service.in_progress)
+    assert len(tenant.get("/v1/jobs?page_size=1000&label=team:x").json["jobs"]) == len(names)
+    assert outcome(batch(tenant, body, key="k")) == [(name, 201) for name in names]
+    assert tenant.server.failures == []

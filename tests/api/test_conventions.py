@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 import pytest
@@ -115,6 +116,49 @@ def test_a_body_over_the_limit_answers_413_with_and_without_a_declared_length(te
     connection.request("PUT", "/v1/jobs/a", pieces, headers, encode_chunked=True)
     assert connection.getresponse().status == 413
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({}, 413), ({"Authorization": "Bearer sz_wrong"}, 401), ({"Content-Type": "text/plain"}, 415)],
+)
+def test_a_body_that_is_refused_unread_does_not_cost_its_sender_the_answer(
+    tenant: Tenant, headers: dict[str, str], status: int
+) -> None:
+    """It reads only when all is sent, and the connection is closed after the answer: what is unread then resets it."""
+    body = b" " * (8 << 20)
+    for _ in range(3):
+        reply = tenant.call("PUT", "/v1/jobs/a", body, {"Connection": "close", **headers})
+        assert_problem(reply, status)
+
+
+TIMES = ["0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999-23:59",
+         "0001-01-01T00:00:00%2B23:59", "2016-12-31T23:59:60Z", "2026-02-29T00:00:00Z", "10000-01-01T00:00:00Z",
+         "2026-12-01", "2026-12-01T24:00:00Z", "1969-12-31T23:59:59Z"]  # fmt: skip
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_the_ends_of_the_calendar_are_answered_or_refused_in_every_time_field(tenant: Tenant, time: str) -> None:
+    tenant.put("j")
+    text = unquote(time)
+    calls: list[tuple[str, str, object]] = [
+        ("GET", f"/v1/jobs?next_run_before={time}", None),
+        ("GET", f"/v1/jobs/j/runs?scheduled_from={time}", None),
+        ("GET", f"/v1/jobs/j/runs?scheduled_to={time}", None),
+        ("GET", f"/v1/dead-letters?scheduled_from={time}", None),
+        ("GET", f"/v1/dead-letters?scheduled_to={time}", None),
+        ("POST", "/v1/dead-letters:retry", {"scheduled_from": text, "scheduled_to": text}),
+        ("GET", f"/v1/jobs/j/runs/{time}", None),
+        ("POST", f"/v1/jobs/j/runs/{time}:cancel", None),
+        ("POST", f"/v1/jobs/j/runs/{time}:retry", None),
+        ("POST", "/v1/cron:preview", {"cron": "0 0 * * *", "after": text}),
+        ("PUT", "/v1/jobs/start", CRON_JOB | {"schedule": {"cron": "0 0 * * *", "start_at": text}}),
+        ("PUT", "/v1/jobs/end", CRON_JOB | {"schedule": {"cron": "0 0 * * *", "end_at": text}}),
+        ("PUT", "/v1/jobs/once", CRON_JOB | {"schedule": {"run_at": text}}),
+    ]
+    for method, path, body in calls:
+        reply = tenant.call(method, path, body)
+        assert reply.status in (200, 201, 404, 422), (method, path, reply)
 
 
 def test_a_request_id_is_given_back_or_made(tenant: Tenant) -> None:

@@ -167,6 +167,7 @@ def test_a_deleted_job_is_gone_and_its_name_is_free(tenant: Tenant) -> None:
     first = tenant.put("gone").json
     deleted = tenant.call("DELETE", "/v1/jobs/gone")
     assert (deleted.status, deleted.json["job_id"]) == (200, first["job_id"])
+    assert (deleted.json["state"], deleted.json["next_run_at"]) == ("deleted", None)
     assert tenant.call("DELETE", "/v1/jobs/gone").status == 404
     assert tenant.get("/v1/jobs/gone").status == 404
     assert tenant.get("/v1/jobs/gone/runs").json == {"runs": [], "next_page_token": None}
@@ -215,7 +216,10 @@ def test_every_name_of_the_rule_works_everywhere(tenant: Tenant, name: str) -> N
     assert tenant.call("DELETE", f"/v1/jobs/{name}").status == 200
 
 
-@pytest.mark.parametrize("name", ["a" * 129, "-a", ".", "a%2Fb", "a%252Fb", "%C3%BC", "a%20b", "a%00", "a+b", "%FF"])
+@pytest.mark.parametrize(
+    "name",
+    ["a" * 129, "-a", ".", "a%2Fb", "a%252Fb", "%C3%BC", "a%20b", "a%00", "a+b", "a:b", "a%3Ab", ":", "..", "%FF"],
+)
 def test_a_name_outside_the_rule_is_refused_everywhere(tenant: Tenant, name: str) -> None:
     for method, path in (("PUT", ""), ("GET", ""), ("DELETE", ""), ("GET", "/runs")):
         body = CRON_JOB if method == "PUT" else None

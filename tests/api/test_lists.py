@@ -9,6 +9,7 @@ import pytest
 from engine.clock import wall_ms
 from engine.model import Reason, RunState
 from engine.rules.timestamps import format_time, parse_time
+from engine.store import lists
 from tests.support.api import CRON_JOB, RunTable, Tenant
 
 HOUR_MS = 3_600_000
@@ -73,6 +74,37 @@ def test_filters_narrow_and_combine(tenant: Tenant) -> None:
     assert names(tenant, "label=team:y") == ["a-1", "b-2"]
     tenant.call("DELETE", "/v1/jobs/a-1")
     assert names(tenant, "label=team:y") == ["b-2"]
+
+
+@pytest.mark.parametrize("query", ["state=paused", "state=paused&label=team:x", "next_run_before=2026-01-01T00:00:00Z"])
+def test_a_page_that_has_read_enough_answers_short_with_a_token(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr(lists, "ROWS_READ_MAX", 10)
+    put_all(tenant, *(f"n{n:02}" for n in range(60)), labels={"team": "x"})
+    put_all(tenant, "n59", labels={"team": "x"}, paused=True)
+    found = pages(tenant, f"/v1/jobs?{query}&page_size=5", "jobs")
+    assert len(found) >= 3, "each shard reads ten rows for a page"
+    assert [job["name"] for page in found for job in page] == (["n59"] if "paused" in query else [])
+
+
+def test_a_list_is_whole_while_many_come_and_go_between_all_pages(tenant: Tenant) -> None:
+    """What is there from the first page to the last stands in the list exactly once, wherever others appear."""
+    stays = [f"s{n:03}" for n in range(100)]
+    put_all(tenant, *stays, *(f"s{n:03}-old" for n in range(100)))
+    found, token = [], None
+    for round_number in range(100):
+        reply = tenant.get("/v1/jobs?page_size=7" + (f"&page_token={token}" if token else ""))
+        found += [job["name"] for job in reply.json["jobs"]]
+        token = reply.json["next_page_token"]
+        if token is None:
+            break
+        gone, come = f"s{(round_number * 37) % 100:03}-old", f"s{(round_number * 53) % 100:03}-new"
+        tenant.call("POST", "/v1/jobs:batch", {"deletes": [gone], "puts": [{"name": come, "job": CRON_JOB}]})
+    assert token is None
+    assert len(found) == len(set(found))
+    assert [name for name in found if len(name) == 4] == stays
+    assert found == sorted(found)
 
 
 def test_what_no_name_or_label_can_be_finds_nothing_or_is_refused(tenant: Tenant) -> None:

@@ -89,9 +89,31 @@ def test_of_many_calls_at_once_with_one_key_one_has_its_effect(tenant: Tenant) -
     tenant.put("j")
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: post(tenant, "/v1/jobs/j:run", {}, key="k"), range(16)))
-    assert {reply.status for reply in replies} == {200}
-    assert len({reply.json["scheduled_at"] for reply in replies}) == 1
+    told = [reply for reply in replies if reply.status == 200]
+    refused = [reply for reply in replies if reply.status != 200]
+    assert {reply.status for reply in refused} <= {409}, "those that came while it was under way"
+    assert {reply.json["type"].rpartition(":")[2] for reply in refused} <= {"in-progress"}
+    assert len({reply.json["scheduled_at"] for reply in told}) == 1
     assert len(tenant.get("/v1/jobs/j/runs").json["runs"]) == 1
+
+
+def test_the_same_call_is_refused_while_it_is_being_carried_out(tenant: Tenant) -> None:
+    tenant.put("j")
+    tenant.server.service.in_progress.add((tenant.tenant_id, "/v1/jobs/j:pause", "k"))
+    refused = post(tenant, "/v1/jobs/j:pause", {}, key="k")
+    assert (refused.status, refused.headers["Retry-After"]) == (409, "1")
+    assert tenant.job("j")["state"] == "active"
+    tenant.server.service.in_progress.clear()
+    assert post(tenant, "/v1/jobs/j:pause", {}, key="k").status == 200
+    assert tenant.server.service.in_progress == set()
+
+
+def test_a_repeat_gets_its_first_answer_also_when_the_job_is_gone(tenant: Tenant) -> None:
+    tenant.put("j")
+    paused = post(tenant, "/v1/jobs/j:pause", {}, key="k")
+    tenant.call("DELETE", "/v1/jobs/j")
+    assert post(tenant, "/v1/jobs/j:pause", {}, key="k").json == paused.json
+    assert post(tenant, "/v1/jobs/j:pause", {}, key="other").status == 404
 
 
 def test_a_key_belongs_to_its_tenant_and_path(tenant: Tenant) -> None:

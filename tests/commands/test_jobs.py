@@ -100,6 +100,41 @@ def test_a_job_is_put_by_flags_and_read_listed_paused_run_and_deleted(tenant: Te
     assert tenant.get("/v1/jobs/a").status == 404
 
 
+@pytest.mark.parametrize("name", ["a/b", "ü", "a%2Fb", "", "a:pause", ".", "..", "a b", "-a"])
+def test_a_name_that_can_be_none_is_refused_with_the_rule_by_every_command(
+    tenant: Tenant, shell: Shell, tmp_path: Path, name: str
+) -> None:
+    time = "2030-01-31T09:00:00Z"
+    put = ("put", "--cron", "0 9 * * *", "--url", "https://example.com/", "--")
+    for words in (("jobs", *put), *(("jobs", verb, "--") for verb in ("get", "pause", "resume", "run", "delete"))):
+        status, out, err = shell.tries(*words, name)
+        assert (status, out) == (1, "")
+        assert "a name: a letter or digit, then up to 127 letters, digits, dots" in err
+    for words in (("runs", "list", "--"), ("runs", "get", "--"), ("runs", "cancel", "--")):
+        more = () if "list" in words else (time,)
+        assert "a name: a letter or digit" in shell.tries(*words, name, *more)[2]
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        dump_jobs({name: {"schedule": {"cron": "0 9 * * *"}, "target": {"http": {"url": "https://x.org"}}}})
+    )
+    status, _, err = shell.tries("jobs", "apply", "-f", str(file))
+    assert (status, "a name: a letter or digit" in err) == (1, True)
+    assert tenant.get("/v1/jobs").json["jobs"] == []
+
+
+@pytest.mark.parametrize("name", ["A.b-c_9", "9" * 128, "a.."])
+def test_every_name_of_the_rule_works_in_every_command(tenant: Tenant, shell: Shell, name: str) -> None:
+    shell.types("jobs", "put", name, "--cron", "0 9 * * *", "--url", "https://example.com/")
+    assert shell.types("jobs", "get", name)["name"] == name
+    assert [job["name"] for job in shell.types("jobs", "list")["jobs"]] == [name]
+    run = shell.types("jobs", "run", name)
+    assert shell.types("runs", "get", name, run["scheduled_at"])["state"] == "pending"
+    assert shell.types("runs", "cancel", name, run["scheduled_at"])["state"] == "cancelled"
+    assert shell.types("jobs", "pause", name)["state"] == "paused"
+    assert shell.types("jobs", "resume", name)["state"] == "active"
+    assert shell.types("jobs", "delete", name)["state"] == "deleted"
+
+
 def test_people_get_tables(tenant: Tenant, shell: Shell) -> None:
     tenant.put("a")
     status, out, _ = shell.tries("jobs", "list")
