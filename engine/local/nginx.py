@@ -63,7 +63,8 @@ _OTHERS = """server {{
     ssl_certificate {folder}/sink-{number}.pem; ssl_certificate_key {folder}/sink-{number}.key;
     location / {{ return 200 'ok'; }}
   }}"""
-ADDRESSES_PER_CERTIFICATE = 100
+# A real certificate names a few hosts; a trust store has some two hundred authorities.
+ADDRESSES_PER_CERTIFICATE = 10
 
 # The receiver, and the load generator that benches measure beside, fetched together.
 _PACKAGES = ("nginx", "wrk")

@@ -24,7 +24,7 @@ from engine.outbound.opening import Opener
 from engine.outbound.pool import Pool
 from engine.outbound.resolver import Resolver
 from engine.outbound.target import Guard
-from engine.outbound.tls import Sessions, client_context
+from engine.outbound.tls import ClosedStreams, Sessions, client_context
 from engine.rules.target_text import Origin
 
 # Connections that are warmed at the same time; enough for 1,000 a second where opening one takes 60 ms.
@@ -62,6 +62,7 @@ class HttpClient:
         self.limits = limits or Limits()
         self.deadlines = Deadlines(loop, clock)
         self.sessions = Sessions()
+        self.closed_streams = ClosedStreams(loop, self.sessions, clock.now_ms)
         self.opener = Opener(loop, guard, resolver, context or client_context())
         self._requests: dict[Hashable, Request] = {}
         self._pools: dict[tuple[int, Origin], Pool] = {}
@@ -131,6 +132,7 @@ class HttpClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in [connection for pool in pools for connection in pool.connections]:
             connection.close(reset=connection.request is not None)
+        self.closed_streams.clear()
 
     # What follows is for the pools and connections.
 

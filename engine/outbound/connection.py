@@ -115,6 +115,10 @@ class Connection:
             self.request = None
         self.pool.closed(self)
 
+    def stream_heard(self) -> TlsStream | None:
+        """Its TLS, if it has one and the peer has said something since the handshake, which is its session."""
+        return None
+
     def _due_ms(self) -> int:
         if self.request:
             return self.request.deadline_ms
@@ -230,7 +234,7 @@ class Connection:
 class TlsConnection(Connection):
     """TLS in between: all that has come is decrypted before any of it is read, so that nothing is left behind."""
 
-    __slots__ = ("_decrypt", "_incoming", "_outgoing", "_stream")
+    __slots__ = ("_decrypt", "_heard", "_incoming", "_outgoing", "_stream")
 
     def __init__(self, pool: Pool, sock: socket.socket, address: str, now_ms: int, stream: TlsStream) -> None:
         super().__init__(pool, sock, address, now_ms)
@@ -238,6 +242,15 @@ class TlsConnection(Connection):
         self._decrypt = stream.ssl.read
         self._incoming = stream.incoming
         self._outgoing = stream.outgoing
+        self._heard = False
+
+    def stream_heard(self) -> TlsStream | None:
+        return self._stream if self._heard else None
+
+    def close(self, reset: bool = False) -> None:
+        if self._fd >= 0 and self._heard:
+            self._client.closed_streams.add(self.pool.key, self._stream)
+        super().close(reset)
 
     def _put(self, data: bytes) -> None:
         try:
@@ -255,8 +268,7 @@ class TlsConnection(Connection):
             return self._broken(str(error), fin=False)
         if self._outgoing.pending:
             self._answer_peer()
-        if not self.reused:
-            self.pool.keep_session(self._stream)
+        self._heard = True
         if ended:
             return self._last_words(plain)
         return Connection._received(self, plain) if plain else True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -144,10 +145,6 @@ class Pool:
         while self._opening < wanted and self._reserve():
             self.client.spawn(self._open_for_waiting())
 
-    def keep_session(self, stream: TlsStream) -> None:
-        """Remember a connection's TLS session for the next one."""
-        self.client.sessions.keep(self.key, stream, self.client.now_ms())
-
     def drop_if_unused(self) -> None:
         """Nobody needs an empty pool."""
         if not (self.connections or self.waiting or self._opening or self._warming):
@@ -197,8 +194,7 @@ class Pool:
         client, opened = self.client, None
         self._turn += 1
         try:
-            session = client.sessions.find(self.key, client.now_ms())
-            opened = await client.opener.open(self.key[1], session, self._turn)
+            opened = await client.opener.open(self.key[1], self._session(), self._turn)
         finally:
             self._opening -= 1
             if opened is None or isinstance(opened, Failure):
@@ -207,6 +203,16 @@ class Pool:
             return opened
         self.release(self._connect(*opened), client.now_ms())
         return None
+
+    def _session(self) -> ssl.SSLSession | None:
+        """The session that the next connection takes up, copied only now from one that has it."""
+        client, now_ms = self.client, self.client.now_ms()
+        stream = client.closed_streams.take(self.key)
+        open_ones = (connection.stream_heard() for connection in self.connections)
+        stream = stream or next((found for found in open_ones if found), None)
+        if stream:
+            client.sessions.keep(self.key, stream, now_ms)
+        return client.sessions.find(self.key, now_ms)
 
     def _connect(self, sock: socket.socket, stream: TlsStream | None, address: str) -> Connection:
         now_ms = self.client.now_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.model import OutcomeKind
@@ -17,9 +18,13 @@ FLIGHT_MS_MAX = 5_000
 FLIGHTS_MAX = 32
 # How long after a full handshake its session may be taken up: a certificate is looked at again at least this often.
 SESSION_AGE_MS_MAX = 600_000
-# Python copies a session by writing its certificates out and reading them in again, a third of a millisecond: once in
-# this time is enough for each origin.
+# Python copies a session by writing its certificates out and reading them in again, a quarter of a millisecond: once in
+# this time is enough for each origin, and never before a burst. It is copied when the next connection is opened beside
+# the one that has it, or after that one was closed, one in this many milliseconds; so many streams wait for that, some
+# 20 KB each.
 SESSION_RENEWED_MS = 60_000
+COPY_INTERVAL_MS = 5
+CLOSED_STREAMS_MAX = 4_000
 SESSIONS_MAX = 20_000
 
 # X509_V_ERR_... of OpenSSL's x509_vfy.h, which Python passes on as verify_code.
@@ -105,12 +110,16 @@ class Sessions:
         kept = self._kept.get(key)
         return kept.session if kept and now_ms - kept.verified_ms <= SESSION_AGE_MS_MAX else None
 
+    def is_new(self, key: tuple[int, Origin], now_ms: int) -> bool:
+        """Whether what is kept need not be renewed yet."""
+        kept = self._kept.get(key)
+        return kept is not None and now_ms - kept.kept_ms < SESSION_RENEWED_MS
+
     def keep(self, key: tuple[int, Origin], stream: TlsStream, now_ms: int) -> None:
         """Remember a connection's session; one that was itself resumed keeps the age of its full handshake."""
-        kept = self._kept.pop(key, None)
-        if kept and now_ms - kept.kept_ms < SESSION_RENEWED_MS:
-            self._kept[key] = kept
+        if self.is_new(key, now_ms):
             return
+        kept = self._kept.pop(key, None)
         verified_ms = now_ms
         if stream.ssl.session_reused:
             if kept is None:
@@ -121,6 +130,45 @@ class Sessions:
             while len(self._kept) >= SESSIONS_MAX:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = _Kept(session, verified_ms, now_ms)
+
+
+class ClosedStreams:
+    """Streams of closed connections whose sessions are yet to be kept, one at a time, so that no run waits for many."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sessions: Sessions, now_ms: Callable[[], int]) -> None:
+        self._loop = loop
+        self._sessions = sessions
+        self._now_ms = now_ms
+        self._streams: dict[tuple[int, Origin], TlsStream] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, key: tuple[int, Origin], stream: TlsStream) -> None:
+        """Its session is kept soon, unless one was lately or too many wait."""
+        if len(self._streams) < CLOSED_STREAMS_MAX and not self._sessions.is_new(key, self._now_ms()):
+            self._streams[key] = stream
+            if self._timer is None:
+                self._timer = self._loop.call_later(COPY_INTERVAL_MS / 1000, self._keep_one)
+
+    def take(self, key: tuple[int, Origin]) -> TlsStream | None:
+        """The stream that waits for this key, if one does: its session is wanted now."""
+        return self._streams.pop(key, None)
+
+    def clear(self) -> None:
+        """Nothing more is kept."""
+        self._streams.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _keep_one(self) -> None:
+        self._timer = None
+        if self._streams:
+            key = next(iter(self._streams))
+            self._sessions.keep(key, self._streams.pop(key), self._now_ms())
+        if self._streams:
+            self._timer = self._loop.call_later(COPY_INTERVAL_MS / 1000, self._keep_one)
 
 
 def tls_failure(error: ssl.SSLError) -> Failure:
