@@ -71,9 +71,10 @@ CREATE TABLE `deferred` (
   `job_id` bigint unsigned NOT NULL,
   `due_at` bigint NOT NULL,
   `reason` tinyint unsigned NOT NULL,
+  `priority` tinyint unsigned NOT NULL,
   PRIMARY KEY (`partition_id`,`scheduled_at`,`job_id`),
-  KEY `due` (`partition_id`,`due_at`),
-  KEY `of_job` (`partition_id`,`job_id`)
+  KEY `of_job` (`partition_id`,`job_id`),
+  KEY `due` (`partition_id`,`priority`,`due_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `fleet` (

@@ -27,6 +27,7 @@ class OpenRun(NamedTuple):
     worker_id: int | None
     trigger: Trigger
     version: int
+    priority: int
 
 
 class Deed(Enum):

@@ -13,14 +13,28 @@ from typing import NamedTuple
 from engine.clock import Clock
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
-from engine.model import OPEN_STATES, Definition, JobState, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
+from engine.model import (
+    OPEN_STATES,
+    Definition,
+    JobState,
+    NoticeKind,
+    Overlap,
+    Priority,
+    Reason,
+    RunKey,
+    RunState,
+    Trigger,
+)
 from engine.rules.changes import HELD_UNTIL_MS
+from engine.rules.claiming import chosen
 from engine.rules.notices import About, notice_row
+from engine.rules.ready import LATE_MS as LATE_CLASS_MS
 from engine.stages.held import PREPARE_MS, HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection, Duplicate, Row
 from engine.store.shard import Shard
+from engine.store.statements import Value
 
 CANDIDATES_MAX = 1_000
 
@@ -119,18 +133,28 @@ class Claim:
         ahead_ms = PREPARE_MS if self._lease.may_claim_ahead() else 0
         mine, anybodys = (self._lease.partitions, now_ms + ahead_ms), (self._all_partitions, now_ms - LATE_MS)
         for partitions, due_at_ms in (mine, anybodys):
-            candidates = await self._candidates(partitions, due_at_ms, room)
+            candidates = await self._candidates(partitions, now_ms, due_at_ms, room)
             if candidates and await self._claim(candidates, now_ms, due_at_ms):
                 return len(candidates) == room
         return False
 
-    async def _candidates(self, partitions: Sequence[int], due_at_ms: int, rows_max: int) -> list[RunKey]:
+    async def _candidates(
+        self, partitions: Sequence[int], now_ms: int, due_at_ms: int, rows_max: int
+    ) -> list[RunKey]:
+        """In one round trip the first of each class; what is a minute late is a class of its own, as in firing."""
         if not partitions:
             return []
-        answer = await self._shard.execute(
-            "due_deferred", {"partitions": partitions, "due_at": due_at_ms, "rows_max": rows_max}
-        )
-        return sorted(RunKey(*row) for row in answer.rows)
+        late_ms = min(due_at_ms, now_ms - LATE_CLASS_MS)
+        common: dict[str, Value] = {"partitions": partitions, "rows_max": rows_max}
+        asked = [
+            ("due_deferred", {**common, "priority": priority, "due_after": after_ms, "due_at": until_ms})
+            for after_ms, until_ms in ((late_ms, due_at_ms), (-1, late_ms))
+            for priority in Priority
+        ]
+        rows = [answer.rows for answer in await self._shard.ask(*asked)]
+        on_time: dict[int, Sequence[Row]] = dict(zip(Priority, rows[: len(Priority)], strict=True))
+        late: dict[int, Sequence[Row]] = dict(zip(Priority, rows[len(Priority) :], strict=True))
+        return sorted(RunKey(*row) for row in chosen(on_time, late, rows_max))
 
     async def _claim(self, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int) -> int:
         """Returns how many runs were claimed or otherwise dealt with."""

@@ -328,7 +328,7 @@ def _enter_deferred(
         (*key, job.tenant_id, job.version, RunState.WAITING, call.definition.priority, time.trigger, 0, None, None)
     )
     reason = Reason.CATCH_UP if time.trigger == Trigger.CATCH_UP else Reason.SCHEDULED
-    batch.deferred.append((*key, max(now_ms, time.scheduled_at_ms), reason))
+    batch.deferred.append((*key, max(now_ms, time.scheduled_at_ms), reason, call.definition.priority))
 
 
 def _key_of(row: Sequence[object]) -> tuple[object, ...]:

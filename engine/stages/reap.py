@@ -42,6 +42,7 @@ class DeadRun(NamedTuple):
     tries: int
     cancel_requested: int
     lease_until_ms: int
+    priority: int
 
     @property
     def key(self) -> RunKey:
@@ -197,7 +198,11 @@ class Reap:
         fired = [_attempt_row(fate, fence["worker_id"], now_ms) for fate in fates if fate.may_have_fired]
         if fired:
             await connection.execute_rows("insert_attempts", fired, bytes_max=bytes_max)
-        waiting = [(*f.run.key, f.due_at_ms, Reason.REAPED) for f in fates if f.state == RunState.WAITING]
+        waiting = [
+            (*fate.run.key, fate.due_at_ms, Reason.REAPED, fate.run.priority)
+            for fate in fates
+            if fate.state == RunState.WAITING
+        ]
         if waiting:
             await connection.execute_rows("insert_deferred", waiting, bytes_max=bytes_max)
         ended = [fate for fate in fates if fate.state != RunState.WAITING]

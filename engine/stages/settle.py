@@ -248,7 +248,7 @@ class Settle:
         waiting = [settlement for settlement in batch if settlement.verdict.state == RunState.WAITING]
         ended = [settlement for settlement in batch if settlement.verdict.state != RunState.WAITING]
         if waiting:
-            rows = [(*s.run.key, s.verdict.due_at_ms, s.verdict.reason) for s in waiting]
+            rows = [(*s.run.key, s.verdict.due_at_ms, s.verdict.reason, s.run.priority) for s in waiting]
             await connection.execute_rows("insert_deferred", rows, bytes_max=bytes_max)
         if ended:
             keys = [settlement.run.key for settlement in ended]

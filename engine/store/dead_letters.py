@@ -138,7 +138,7 @@ async def _retry(connection: Connection, tenant_id: int, keys: Sequence[RunKey],
         return 0
     fences = [(*run[:3], run.attempt) for run in runs]
     await connection.execute_rows("revive_runs", fences, bounds, bytes_max=bytes_max)
-    due = [(*run[:3], now_ms, Reason.RETRY) for run in runs]
+    due = [(*run[:3], now_ms, Reason.RETRY, run.priority) for run in runs]
     await connection.execute_rows("insert_deferred", due, bytes_max=bytes_max)
     revived = [run[:3] for run in runs]
     await connection.execute_rows("delete_dead_letters", revived, {"tenant_id": tenant_id}, bytes_max=bytes_max)

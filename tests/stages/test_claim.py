@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.config import Dsn
-from engine.model import Cron, NoticeKind, Overlap, Reason, RunAt, RunState
+from engine.model import Cron, NoticeKind, Overlap, Priority, Reason, RunAt, RunState
 from engine.outbound.target import Guard
 from engine.rules.notices import MINUTE_MS
 from engine.stages.claim import LATE_MS, OVERLAP_WAIT_MS
@@ -16,14 +16,20 @@ from engine.stages.versions import Versions
 from tests.support.world import Worker, World, run_world
 
 
+async def give_all_back(worker: Worker) -> None:
+    """Plan what is within reach, and give it back: it waits."""
+    await worker.plan_all()
+    for run in worker.runs():
+        worker.settle.given_back(run)
+    await worker.settle.run_once(worker.world.now_ms)
+    assert worker.runs() == []
+
+
 async def waiting(world: World, ahead_s: int) -> Worker:
     """A worker that planned one run and gave it back; the run is due so far from now."""
     await world.job("once", RunAt(world.second(ahead_s)))
     worker = await world.worker().join()
-    await worker.plan_all()
-    worker.settle.given_back(worker.runs()[0])
-    await worker.settle.run_once(world.now_ms)
-    assert worker.runs() == []
+    await give_all_back(worker)
     return worker
 
 
@@ -193,5 +199,31 @@ def test_p5_a_caught_up_run_is_of_the_late_class_though_it_is_due_now_and_its_re
         world.clock.advance(6_000)
         await worker.claim.run_once(world.now_ms)
         assert [again.late for again in worker.runs() if again.key == run.key] == [False]
+
+    run_world(shard_dsn, body)
+
+
+def test_p5_where_not_all_can_be_claimed_at_once_what_is_on_time_and_critical_is_not_behind_a_late_backlog(
+    shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.stages.claim.CANDIDATES_MAX", 4)
+
+    async def body(world: World) -> None:
+        for n in range(12):
+            await world.job(f"backlog-{n}", RunAt(world.second(1)), priority=Priority.NORMAL)
+        due_ms = world.second(100)
+        await world.job("critical", RunAt(due_ms), priority=Priority.CRITICAL)
+        await world.job("low", RunAt(due_ms), priority=Priority.LOW)
+        worker = await world.worker().join()
+        await give_all_back(worker)
+        world.clock.advance(80_000)
+        await worker.lease.run_once(world.now_ms)
+        await give_all_back(worker)
+        world.clock.advance(due_ms - world.now_ms)
+        await worker.lease.run_once(world.now_ms)
+        await worker.claim.run_once(world.now_ms)
+        assert sorted(run.priority for run in worker.runs()) == [
+            Priority.CRITICAL, Priority.NORMAL, Priority.NORMAL, Priority.LOW,
+        ]  # fmt: skip
 
     run_world(shard_dsn, body)

@@ -41,7 +41,13 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     ("reopen_runs", ("key", 1, 2, 2, 2, 9, NOW_MS), BOUNDS, "r", "PRIMARY"),
     ("advance_jobs", ("job", 1, NOW_MS, None, NOW_MS), {}, "j", "PRIMARY"),
     ("my_planned_runs", ("key", 1), FENCE, "r", "PRIMARY"),
-    ("due_deferred", None, {"partitions": PARTITIONS, "due_at": NOW_MS, "rows_max": 1_000}, "deferred", "due"),
+    (
+        "due_deferred",
+        None,
+        {"partitions": PARTITIONS, "priority": 2, "due_after": -1, "due_at": NOW_MS, "rows_max": 1_000},
+        "deferred",
+        "due",
+    ),
     ("lock_deferred_runs", ("key",), {**BOUNDS, "due_at": NOW_MS}, "r", "PRIMARY"),
     ("claim_runs", ("key", 2, NOW_MS), FENCE, "r", "PRIMARY"),
     ("set_deferred_due", ("key", NOW_MS, 1), {}, "d", "PRIMARY"),
@@ -95,7 +101,7 @@ async def fill(world: World) -> None:
         values = ", ".join(str(row) for row in jobs)
         await connection.run(f"INSERT INTO jobs ({columns}, created_at, updated_at) VALUES {values}".encode())
         await connection.execute_rows("insert_runs", sorted(runs), bytes_max=1 << 24)
-        deferred = [(*key, NOW_MS + key[2] * 1_000, 1) for key in KEYS]
+        deferred = [(*key, NOW_MS + key[2] * 1_000, 1, 2) for key in KEYS]
         await connection.execute_rows("insert_deferred", deferred, bytes_max=1 << 24)
         versions = ", ".join(f"({key[0]}, {key[2]}, 1, 1, 1, 0, 0, 'any', '')" for key in KEYS)
         await connection.run(f"INSERT INTO job_versions VALUES {versions}".encode())

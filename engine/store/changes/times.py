@@ -45,6 +45,7 @@ async def enter(change: Change, times: Sequence[PlannedTime]) -> None:
             job.job_id,
             max(change.now_ms, time.scheduled_at_ms),
             _DEFERRED[time.trigger],
+            definition.priority,
         )
         for time in wanted
     ]

@@ -1,10 +1,10 @@
 -- Claiming: waiting runs are taken through their row in deferred, and through it alone.
 
 -- name: due_deferred
--- In order of deferred.due, without locks: candidates only.
+-- Of one priority and one span, in order of deferred.due, without locks: candidates only.
 SELECT partition_id, scheduled_at, job_id
 FROM deferred FORCE INDEX (due)
-WHERE partition_id IN (:partitions) AND due_at <= :due_at
+WHERE partition_id IN (:partitions) AND priority = :priority AND due_at > :due_after AND due_at <= :due_at
 ORDER BY partition_id, due_at
 LIMIT :rows_max
 

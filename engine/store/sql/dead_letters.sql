@@ -24,7 +24,8 @@ ORDER BY died_at DESC, partition_id DESC, scheduled_at DESC, job_id DESC LIMIT 1
 
 -- name: lock_failed_runs
 -- The failed runs behind these dead letters; one whose day is gone has no row any more.
-SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version,
+       r.priority
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id

@@ -60,8 +60,8 @@ SET r.version = k.version, r.priority = k.priority, r.attempt = k.attempt, r.wor
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 8
 
 -- name: insert_deferred
-INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason) VALUES :tuples AS new
-ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason
+INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority) VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority
 
 -- name: insert_skips
 INSERT INTO skips (partition_id, job_id, from_at, to_at, skipped, reason, version, written_at) VALUES :tuples AS new

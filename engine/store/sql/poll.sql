@@ -4,7 +4,7 @@
 SELECT 1 FROM jobs FORCE INDEX (due) WHERE partition_id IN (:partitions) AND next_run_at <= :horizon_at LIMIT 1
 
 -- name: any_due_deferred
-SELECT 1 FROM deferred FORCE INDEX (due) WHERE partition_id IN (:partitions) AND due_at <= :due_at LIMIT 1
+SELECT 1 FROM deferred FORCE INDEX (due) WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :due_at LIMIT 1
 
 -- name: any_signal
 SELECT 1 FROM signals WHERE worker_id = :worker_id LIMIT 1
@@ -20,4 +20,4 @@ GROUP BY partition_id
 
 -- name: first_deferred
 -- The same for waiting runs, by deferred.due.
-SELECT partition_id, MIN(due_at) FROM deferred WHERE partition_id IN (:partitions) GROUP BY partition_id
+SELECT partition_id, MIN(due_at) FROM deferred WHERE partition_id IN (:partitions) GROUP BY partition_id, priority

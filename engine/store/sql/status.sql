@@ -18,8 +18,9 @@ SELECT COUNT(*), MIN(scheduled_at) FROM runs
 WHERE partition_id IN (:partitions) AND scheduled_at BETWEEN :from_at AND :to_at AND state = 2
 
 -- name: status_waiting
--- In order of deferred.due.
-SELECT COUNT(*), MIN(due_at) FROM deferred WHERE partition_id IN (:partitions) AND due_at <= :now_ms
+-- By deferred.due.
+SELECT COUNT(*), MIN(due_at) FROM deferred
+WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :now_ms
 
 -- name: status_unplanned
 -- In order of jobs.due: times that have come without being planned.
