@@ -222,10 +222,17 @@ def test_a_failing_statement_is_one_clear_line(dsn: Dsn, folder: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_numbers_with_a_gap_are_our_mistake(folder: Path) -> None:
-    write(folder, "0004_four.sql", "")
-    with pytest.raises(ValueError, match=r"\[1, 2, 4\]"):
+def test_a_number_twice_is_our_mistake(folder: Path) -> None:
+    write(folder, "0002_again.sql", "")
+    with pytest.raises(ValueError, match=r"\[1, 2, 2\]"):
         read_folder(folder)
+
+
+def test_a_file_whose_number_was_left_out_is_applied_later(dsn: Dsn, folder: Path) -> None:
+    write(folder, "0004_four.sql", "CREATE TABLE four (x INT);\n")
+    run(dsn, folder)
+    write(folder, "0003_three.sql", "CREATE TABLE three (x INT);\n")
+    assert run(dsn, folder) == ["0003_three.sql"]
 
 
 def test_the_schema_file_is_what_the_migrations_add_up_to(dsn: Dsn) -> None:
