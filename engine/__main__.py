@@ -12,6 +12,7 @@ from engine.settings import SettingsError
 
 COMMANDS = (
     *("up", "migrate", "grants", "engine", "api", "tenant", "key"),
+    *("pause", "resume", "block", "unblock", "brakes"),
     *("jobs", "runs", "dead-letters"),
     *("check", "status", "audit", "cron", "bench"),
 )

@@ -16,6 +16,7 @@ from engine.outbound.client import HttpClient, Limits
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.sockets import make_room
 from engine.outbound.target import guard_of
+from engine.rules.brakes import InForce
 from engine.service import RunOnce, Service
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
@@ -28,6 +29,8 @@ from engine.stages.settle import Settle
 from engine.stages.signals import Signals
 from engine.stages.tenancy import Tenancy
 from engine.stages.versions import Versions
+from engine.store.brakes import REREAD_MS as BRAKES_INTERVAL_MS
+from engine.store.brakes import Brakes
 from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
 from engine.store.tenants import Tenants
@@ -87,12 +90,16 @@ class Executor:
         resolver, limits = CachingResolver(DnsResolver(), clock), Limits(connections=make_room(Limits().connections))
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, resolver, limits)
         self._tenancy = Tenancy(Tenants(self._shards[0], clock))
+        self._brakes = Brakes(self._shards[0])
         self._leases: list[Lease] = []
         is_told, is_busy = self._tenancy.is_told, self._is_busy
         self._settles = [Settle(shard, self._held, clock, events, is_told, is_busy) for shard in self._shards]
-        self._fire = Fire(self._held, self._leases, self._client, self._tenancy.known, self._settles, clock, events)
+        self._fire = Fire(
+            self._held, self._leases, self._client, self._tenancy.known, self._in_force, self._settles, clock, events
+        )
         versions = Versions(guard)
         self._tenancy.wake = self._serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
+        self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
         placed: list[list[int]] = [[] for _ in self._shards]
         self._leases += [
@@ -112,9 +119,9 @@ class Executor:
         signals = Signals(shard, lease, self._held, self._fire)
         number = shard.index
         self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms)
-        plan_service = self._serve(f"plan-{number}", plan.run_once, WOKEN_INTERVAL_MS)
+        plan_service = self._serve(f"plan-{number}", self._unless_braked(plan.run_once), WOKEN_INTERVAL_MS)
         self._serve(f"forecast-{number}", forecast.run_once, FORECAST_INTERVAL_MS)
-        claim_service = self._serve(f"claim-{number}", claim.run_once, WOKEN_INTERVAL_MS)
+        claim_service = self._serve(f"claim-{number}", self._unless_braked(claim.run_once), WOKEN_INTERVAL_MS)
         signals_service = self._serve(f"signals-{number}", signals.run_once, WOKEN_INTERVAL_MS)
         sleepers = Sleepers(plan_service.wake, claim_service.wake, signals_service.wake)
         poll = Poll(shard, lease, forecast, partitions, settings, sleepers)
@@ -129,6 +136,21 @@ class Executor:
         service.start()
         self._services.append(service)
         return service
+
+    def _in_force(self) -> InForce:
+        return self._brakes.in_force
+
+    async def _reread_brakes(self, now_ms: int) -> bool:
+        await self._brakes.reread(now_ms)
+        return False
+
+    def _unless_braked(self, run_once: RunOnce) -> RunOnce:
+        """While everything is stopped nothing is planned or claimed: once released, it is late, or missed."""
+
+        async def run(now_ms: int) -> bool:
+            return not self._in_force().everything and await run_once(now_ms)
+
+        return run
 
     def _is_busy(self) -> bool:
         """Whether firing is behind and needs the core more than settling does."""
@@ -167,7 +189,7 @@ class Executor:
                 self._fire.abandon(run)
                 self._settles[run.shard_index].given_back(run)
         await self._held.empty()
-        await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "health")
+        await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "brakes", "health")
         await asyncio.gather(*(self._best_effort(settle.finish()) for settle in self._settles))
         await asyncio.gather(*(self._best_effort(lease.release()) for lease in self._leases))
         self._fire.stop()

@@ -16,6 +16,7 @@ from engine.outbound.client import HttpClient
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import guard_of
 from engine.process import host_identity, process_start
+from engine.rules.brakes import BrakeKind, InForce
 from engine.service import RunOnce, Service
 from engine.stages.backlog import Backlog
 from engine.stages.days import Days
@@ -26,6 +27,8 @@ from engine.stages.record import Record
 from engine.stages.sweep import Sweep
 from engine.stages.tidy import Tidy
 from engine.stages.versions import Versions
+from engine.store.brakes import REREAD_MS as BRAKES_INTERVAL_MS
+from engine.store.brakes import Brake, Brakes
 from engine.store.fleet import placed_partitions
 from engine.store.shard import Shard
 from engine.store.tenants import REREAD_MS, Tenants
@@ -68,6 +71,8 @@ class Keeper:
         resolver = CachingResolver(DnsResolver(), self._clock)
         self._client = HttpClient(asyncio.get_running_loop(), self._clock, self._guard, resolver)
         self._tenants = Tenants(shards[0], self._clock)
+        self._brakes = Brakes(shards[0])
+        self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
         self._serve("tenants", self._reread_tenants, REREAD_MS)
         starting = [asyncio.get_running_loop().create_task(self._start_shard(shard)) for shard in shards]
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
@@ -88,7 +93,7 @@ class Keeper:
         number = shard.index
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
-        notify = Notify(shard, self._client, self._guard, self._tenants, versions, self._events)
+        notify = Notify(shard, self._client, self._guard, self._tenants, self._in_force, versions, self._events)
         backlog = Backlog(shard, partitions, self._events)
         self._serve(f"backlog-{number}", backlog.run_once, BACKLOG_INTERVAL_MS)
         self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
@@ -106,6 +111,18 @@ class Keeper:
         self._services.append(service)
         return service
 
+    def _in_force(self) -> InForce:
+        return self._brakes.in_force
+
+    async def _reread_brakes(self, now_ms: int) -> bool:
+        """Each use is told here, once a host, with who."""
+        pulled, released = await self._brakes.reread(now_ms)
+        for brake in pulled:
+            self._events.emit("brake.pulled", **_about(brake), who=brake.pulled_by, note=brake.note)
+        for brake in released:
+            self._events.emit("brake.released", **_about(brake), who=brake.released_by)
+        return False
+
     async def _reread_tenants(self, now_ms: int) -> bool:
         await self._tenants.reread()
         return False
@@ -122,3 +139,7 @@ class Keeper:
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         return server
+
+
+def _about(brake: Brake) -> dict[str, object]:
+    return {"kind": BrakeKind(brake.kind).name.lower(), "what": brake.what}

@@ -45,6 +45,8 @@ WORDING: dict[str, tuple[int, str]] = {
     "stage.unavailable": (WARNING, "a shard did not answer; trying again"),
     "stage.outrun": (DEBUG, "others held what a stage wanted, again and again; trying again"),
     "stage.failed": (ERROR, "a stage failed; trying again"),
+    "brake.pulled": (WARNING, "an operator stops calls"),
+    "brake.released": (WARNING, "an operator lets calls go on"),
     "child.started": (INFO, "process started"),
     "child.ended": (WARNING, "process ended; starting it again"),
     "api.listening": (INFO, "the API takes calls"),

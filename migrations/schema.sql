@@ -38,6 +38,20 @@ CREATE TABLE `attempts` (
 /*!50100 PARTITION BY RANGE (`scheduled_at`)
 (PARTITION day_start VALUES LESS THAN (0) ENGINE = InnoDB) */;
 
+CREATE TABLE `brakes` (
+  `brake_id` int unsigned NOT NULL AUTO_INCREMENT,
+  `kind` tinyint unsigned NOT NULL,
+  `what` varchar(320) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `tenant_id` int unsigned DEFAULT NULL,
+  `note` varchar(255) NOT NULL,
+  `pulled_at` bigint NOT NULL,
+  `pulled_by` varchar(255) NOT NULL,
+  `released_at` bigint DEFAULT NULL,
+  `released_by` varchar(255) DEFAULT NULL,
+  PRIMARY KEY (`brake_id`),
+  KEY `released` (`released_at`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `dead_letters` (
   `partition_id` smallint unsigned NOT NULL,
   `scheduled_at` bigint NOT NULL,

@@ -37,6 +37,7 @@ from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
 from engine.process import calm_collector
+from engine.rules.brakes import RELEASED
 from engine.service import Service
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
@@ -169,7 +170,8 @@ class Worker:
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, DnsResolver())
         tenancy = Tenancy(Tenants(self._beat_shard, clock))
         self._tenancy = tenancy
-        self.fire = Fire(self.held, [self.lease], self._client, tenancy.known, [self.settle], clock, events)
+        leases, settles = [self.lease], [self.settle]
+        self.fire = Fire(self.held, leases, self._client, tenancy.known, lambda: RELEASED, settles, clock, events)
         return self
 
     async def close(self) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 import orjson
 
+from engine.commands.brakes import document as brake_document
 from engine.config import Settings
 from engine.local.folder import shards_of
 from engine.model import Priority
+from engine.rules.brakes import BrakeKind
 from engine.rules.lag import percentile
 from engine.settings import load_settings, settings_arguments
+from engine.store.brakes import Brake
 from engine.store.shard import Shard
 from engine.store.status import Status, WorkerStatus, read_status
 
@@ -59,6 +62,7 @@ def document(status: Status) -> dict[str, Any]:
     return {
         "at": _time(status.at_ms),
         "partitions": {"total": status.partitions, "owned": status.partitions_owned},
+        "brakes": [brake_document(brake) for brake in status.brakes],
         "workers": [_worker_document(worker) for worker in _sorted_workers(status)],
         "lag": {priority.name.lower(): _lag_document(lags) for priority, lags in sorted(status.lags.items())},
         "backlog": {
@@ -74,6 +78,8 @@ def document(status: Status) -> dict[str, Any]:
 
 def lines(status: Status) -> Iterator[str]:
     """The report for people."""
+    for brake in status.brakes:
+        yield f"stopped     {_brake(brake)}"
     yield f"partitions  {status.partitions_owned} of {status.partitions} owned"
     yield from _worker_lines(status)
     yield from _lag_lines(status)
@@ -82,6 +88,12 @@ def lines(status: Status) -> Iterator[str]:
         f" · oldest {_oldest_s(status)} s"
     )
     yield from _coming_lines(status)
+
+
+def _brake(brake: Brake) -> str:
+    what = f"{BrakeKind(brake.kind).name.lower()} {brake.what}".rstrip()
+    why = f": {brake.note}" if brake.note else ""
+    return f"{what}, since {_time(brake.pulled_at_ms)} by {brake.pulled_by}{why}"
 
 
 def _worker_lines(status: Status) -> Iterator[str]:

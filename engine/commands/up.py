@@ -18,9 +18,10 @@ from functools import cache
 from typing import Any
 
 from engine.clock import SystemClock
+from engine.commands.brakes import this_user
 from engine.commands.demo import run_demo
 from engine.commands.migrate import migrate
-from engine.config import GROUPS, Settings
+from engine.config import GROUPS, Dsn, Settings
 from engine.errors import OperatorError
 from engine.local.apt import say_on_stderr as say
 from engine.local.child import Child
@@ -28,7 +29,10 @@ from engine.local.folder import LocalService, announced, held, local_shard_count
 from engine.local.kept import Kept
 from engine.local.listener import free_port, open_listener, url_of
 from engine.local.mysqld import MysqlServer
+from engine.rules.brakes import BrakeKind
 from engine.settings import load_settings, settings_arguments
+from engine.store.brakes import pull
+from engine.store.shard import Shard
 
 DATABASE = "secondzero"
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -50,6 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     settings_arguments(parser, GROUPS)
     parser.add_argument("--demo", action="store_true", help="a tenant `demo`, and a thousand jobs for one second")
+    parser.add_argument("--paused", action="store_true", help="call nothing until `secondzero resume --all`")
     parser.set_defaults(func=run)
 
 
@@ -59,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         settings = replace(settings, allow_networks=tuple(dict.fromkeys((*settings.allow_networks, *LOOPBACK))))
     try:
         with stopping_on_signals(), ExitStack() as started, held(settings.data):
-            service, kept = start_all(settings, started)
+            service, kept = start_all(settings, started, paused=args.paused)
             print(f"ready {service.api}", flush=True)
             if args.demo:
                 receiver = run_demo(settings.data, service, started)
@@ -86,7 +91,7 @@ def stopping_on_signals() -> Iterator[None]:
     yield
 
 
-def start_all(settings: Settings, started: ExitStack) -> tuple[LocalService, list[Kept]]:
+def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -> tuple[LocalService, list[Kept]]:
     """Start everything in order; returns where it is, and what is to be kept running."""
     listener = started.enter_context(open_listener(settings.listen, settings.port))
     service_url = url_of(settings.listen, listener.getsockname()[1], "https" if settings.tls_cert else "http")
@@ -100,10 +105,22 @@ def start_all(settings: Settings, started: ExitStack) -> tuple[LocalService, lis
     )
     say("checking the databases")
     asyncio.run(migrate(settings.shards, settings.partition_count))
+    if paused:
+        asyncio.run(pause_all(settings.shards[0]))
     service = LocalService(settings.shards, service_url, url_of("127.0.0.1", settings.metrics_port))
     started.enter_context(announced(settings.data, service))
     children = start_children(settings, service, listener, started)
     return service, [*(keep_server(server) for server in servers), *(child.kept() for child in children)]
+
+
+async def pause_all(dsn: Dsn) -> None:
+    """Before anything is there that could call: for data that come from a backup."""
+    first = Shard(dsn, 0)
+    try:
+        brake = await pull(first, BrakeKind.ALL, "", this_user(), "up --paused")
+    finally:
+        await first.close()
+    say(f"paused by {brake.pulled_by}; secondzero resume --all lets calls begin")
 
 
 def start_servers(settings: Settings, started: ExitStack) -> list[MysqlServer]:

@@ -17,6 +17,7 @@ from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome, Request
 from engine.outbound.head import run_head
 from engine.outbound.sign import signature
+from engine.rules.brakes import InForce
 from engine.rules.quota import (
     ORIGIN_IN_FLIGHT,
     ORIGIN_STARTS_PER_S,
@@ -83,6 +84,7 @@ class Fire:
         leases: Sequence[Lease],
         client: HttpClient,
         tenant_of: Callable[[int], Tenant | None],
+        brakes: Callable[[], InForce],
         ends: Sequence[Ends],
         clock: Clock,
         events: Events,
@@ -91,6 +93,7 @@ class Fire:
         self._leases = leases
         self._client = client
         self._tenant_of = tenant_of
+        self._brakes = brakes
         self._ends = ends
         self._clock = clock
         self._events = events
@@ -240,8 +243,11 @@ class Fire:
 
     def _start(self, now_ms: int) -> None:
         live = self._live_workers(now_ms)
+        brakes = self._brakes()
         while (popped := self._ready.pop()) is not None:
             run, _ = popped
+            if brakes.any and self._is_braked(run, brakes):
+                continue
             if self._is_limited(run, live, now_ms):
                 self._postpone(run, now_ms)
             else:
@@ -249,6 +255,20 @@ class Fire:
         if now_ms - self._held_up_at_ms >= HELD_CHECK_MS:
             self._held_up_at_ms = now_ms
             self._return_held_up(now_ms)
+
+    def _is_braked(self, run: HeldRun, brakes: InForce) -> bool:
+        """Whether an operator's brake keeps it from starting: it waits until that is released, or ends as blocked."""
+        stopped = brakes.stops(run.tenant_id)
+        if not stopped and not brakes.blocks(self._origin_of(run)):
+            return False
+        self._done(run)
+        if run.abandoned or run.cancelled:
+            return True
+        if stopped:
+            self._ends[run.shard_index].held_up(run)
+        else:
+            self._ends[run.shard_index].skipped(run, Reason.BLOCKED)
+        return True
 
     def _is_limited(self, run: HeldRun, live: int, now_ms: int) -> bool:
         """Whether its tenant has had all its starts of this second, or its public origin has all that it takes."""
@@ -367,5 +387,3 @@ def _outlasts(run: HeldRun, now_ms: int) -> bool:
 def _without_call(kind: OutcomeKind, now_ms: int, detail: str) -> Outcome:
     """An outcome of a run for which nothing was sent."""
     return Outcome(kind, None, None, b"", now_ms, now_ms, False, kind.name.lower(), detail)
-
-

@@ -20,6 +20,7 @@ from engine.outbound.exchange import Outcome, Request
 from engine.outbound.head import fixed_head, run_head
 from engine.outbound.sign import signature
 from engine.outbound.target import Guard
+from engine.rules.brakes import InForce
 from engine.rules.notices import TYPES, next_try_ms
 from engine.rules.retry import succeeded
 from engine.rules.shown import show_range, show_run
@@ -80,6 +81,7 @@ class Notify:
         client: HttpClient,
         guard: Guard,
         tenants: Tenants,
+        brakes: Callable[[], InForce],
         versions: Versions,
         events: Events,
         draw: Callable[[], float] = random.random,
@@ -88,12 +90,15 @@ class Notify:
         self._client = client
         self._guard = guard
         self._tenants = tenants
+        self._brakes = brakes
         self._versions = versions
         self._events = events
         self._draw = draw
 
     async def run_once(self, now_ms: int) -> bool:
-        """Send what is due; True if there may be more."""
+        """Send what is due; True if there may be more. While everything is stopped, notices wait."""
+        if self._brakes().everything:
+            return False
         notices = await self._take(now_ms)
         if not notices:
             return False
@@ -110,9 +115,7 @@ class Notify:
 
         async def transaction() -> list[Notice]:
             async with self._shard.transaction() as connection:
-                answer = await connection.execute(
-                    "lock_due_notices", {"now_ms": now_ms, "rows_max": NOTICES_PER_ROUND}
-                )
+                answer = await connection.execute("lock_due_notices", {"now_ms": now_ms, "rows_max": NOTICES_PER_ROUND})
                 notices = [Notice(*row)._replace(tries=row[8] + 1) for row in answer.rows]
                 await self._write(connection, "take_notices", [(*n.fence, now_ms + TAKEN_MS) for n in notices])
                 return notices
@@ -139,7 +142,7 @@ class Notify:
     async def _tell(
         self, notice: Notice, found: Found | None, call: CallPlan | Exception, now_ms: int
     ) -> bool:
-        """True if the tenant was told, or has no address to be told at."""
+        """True if the tenant was told, or has no address to be told at. Where a brake is pulled it is told later."""
         tenant = await self._tenants.tenants.get(notice.tenant_id)
         own_url = call.definition.on_failure_url if isinstance(call, CallPlan) else None
         url = own_url or (tenant.on_failure_url if tenant else None)
@@ -149,6 +152,8 @@ class Notify:
         if isinstance(target, Refusal):
             self._events.emit("notice.refused", kind=NoticeKind(notice.kind).name.lower(), detail=target.detail)
             return True
+        if self._brakes().stops(tenant.tenant_id) or self._brakes().blocks(target.origin):
+            return False
         body = orjson.dumps(_document(notice, found, now_ms))
         head = self._head(notice, tenant, fixed_head(target, "POST", _HEADERS, body), body, now_ms)
         outcome = await self._send(Request(tenant.tenant_id, target.origin, "POST", head, body, TIMEOUT_MS))

@@ -4,8 +4,8 @@
     keeper    of what stays running the only one with rights of DDL: it makes and drops days
     engine    executors
     api       the tenants' API
-    admin     the commands of operators (tenant, key, status, audit); serves the operators' API too, which is off in
-              an API under the account `api`
+    admin     the commands of operators (tenant, key, pause, status, audit); serves the operators' API too, which is off
+              in an API under the account `api`
 
 A test holds each table of rights against the statements that its part can reach: nothing is missing, nothing is left
 over. FOR SHARE needs no more than SELECT from MySQL 8.0.22 on.
@@ -24,6 +24,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "keeper": {
         "active": "SELECT, DELETE",
         "attempts": "SELECT, INSERT, UPDATE, ALTER, DROP",
+        "brakes": "SELECT",
         "dead_letters": "SELECT, INSERT, UPDATE, DELETE",
         "deferred": "SELECT, INSERT, UPDATE, DELETE",
         "fleet": "SELECT",
@@ -46,6 +47,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "engine": {
         "active": "SELECT, INSERT, DELETE",
         "attempts": "SELECT, INSERT, UPDATE",
+        "brakes": "SELECT",
         "dead_letters": "INSERT, UPDATE",
         "deferred": "SELECT, INSERT, UPDATE, DELETE",
         "fleet": "SELECT",
@@ -90,6 +92,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "active": "SELECT, DELETE",
         "api_keys": "SELECT, INSERT, UPDATE, DELETE",
         "attempts": "SELECT",
+        "brakes": "SELECT, INSERT, UPDATE",
         "dead_letters": "SELECT, DELETE",
         "deferred": "SELECT, INSERT, UPDATE, DELETE",
         "fleet": "SELECT",
@@ -116,7 +119,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
 KEEPER_READS = ("metadata_locks", "threads", "events_transactions_current")
 
 # Tables of the first shard alone.
-FIRST_ONLY = frozenset({"tenants", "api_keys", "signing_secrets", "limits"})
+FIRST_ONLY = frozenset({"tenants", "api_keys", "signing_secrets", "limits", "brakes"})
 
 PARTS = ("migrate", *RIGHTS)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from engine.errors import CallerError
 from engine.model import Cron, Definition, Priority
 from engine.rules.schedule import next_n_times
+from engine.store.brakes import Brake, brakes_in_force
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -53,6 +54,7 @@ class Status:
     oldest_at_ms: int | None = None
     coming: Counter[int] = field(default_factory=Counter)
     complete: bool = True
+    brakes: list[Brake] = field(default_factory=list)
 
     @property
     def partitions_owned(self) -> int:
@@ -61,7 +63,7 @@ class Status:
 
 async def read_status(shards: Sequence[Shard], ahead_ms: int) -> Status:
     """Ask every shard, each for its own present and the ``ahead_ms`` after it."""
-    status = Status()
+    status = Status(brakes=await brakes_in_force(shards[0]))
     await asyncio.gather(*(_read_shard(shard, ahead_ms, status) for shard in shards))
     return status
 

@@ -212,9 +212,11 @@ def test_p10_it_goes_on_after_every_kind_of_end(up, data):
     second.process.wait(STOP_S)
     certificate, private = data.parent / "api.pem", data.parent / "api.key"
     write_certificate(certificate, private, ["localhost"])
-    third = up("--port", "0", "--tls-cert", str(certificate), "--tls-key", str(private))
+    third = up("--port", "0", "--tls-cert", str(certificate), "--tls-key", str(private), "--paused")
     assert third.url().startswith("https://")
     assert get(f"{third.url()}/v1/jobs/hello", key)["name"] == "hello"
+    (brake,) = json.loads(secondzero("brakes", "--data", data, "--json").stdout)["brakes"]
+    assert (brake["stops"], brake["in_force"], brake["note"]) == ("all", True, "up --paused")
     assert third.stop(signal.SIGTERM) == 0
     assert processes_of(data) == {}
     assert not (data / "secondzero.json").exists()

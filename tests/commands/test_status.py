@@ -4,6 +4,8 @@ from collections import Counter
 
 from engine.commands.status import document, lines
 from engine.model import Priority
+from engine.rules.brakes import BrakeKind
+from engine.store.brakes import Brake
 from engine.store.status import Status, WorkerStatus
 
 NOON_MS = 1_899_979_200_000  # 2030-03-17T12:00:00Z
@@ -33,6 +35,14 @@ def test_an_idle_fleet_is_told_without_figures_that_nobody_measured():
     assert "normal" in text
     assert "none planned" in text
     assert document(status())["next"] == []
+
+
+def test_what_operators_have_stopped_comes_first():
+    brake = Brake(1, BrakeKind.ORIGIN, "https://example.com:443", None, "abuse", NOON_MS, "ada@ops", None, None)
+    shown = status(brakes=[brake])
+    said = "stopped     origin https://example.com:443, since 2030-03-17T12:00:00Z by ada@ops: abuse"
+    assert next(iter(lines(shown))) == said
+    assert document(shown)["brakes"][0]["pulled_by"] == "ada@ops"
 
 
 def test_a_silent_worker_is_shown_last_and_owns_nothing():

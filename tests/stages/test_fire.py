@@ -12,12 +12,14 @@ import pytest
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.events import Events
+from engine.local.listener import free_port
 from engine.local.receiver import Receiver
 from engine.model import Definition, HttpTarget, OutcomeKind, Priority, Reason, RunAt, RunKey
 from engine.outbound.client import HttpClient
 from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
+from engine.rules.brakes import RELEASED, UNKNOWN, InForce
 from engine.rules.quota import ORIGIN_IN_FLIGHT, PRIORITY_STARTS_PER_S
 from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, LEASE_SLACK_MS, Fire
 from engine.stages.held import HeldRun, HeldRuns
@@ -72,12 +74,20 @@ class Gun:
         self.clock = SystemClock()
         self.lease, self.ends = StubLease(), Ends()
         self.tenant: Tenant | None = Tenant(7, "seven", False, None, (b"k" * 32,), {})
+        self.brakes: InForce = RELEASED
         self.guard = Guard(["127.0.0.0/8"], [])
         self.held = HeldRuns(self.clock.now_ms(), 1_000)
         self.client = HttpClient(asyncio.get_running_loop(), self.clock, self.guard, DnsResolver())
         self.fire = Fire(
-            self.held, [self.lease], self.client, lambda _: self.tenant, [self.ends], self.clock, Events()
-        )  # type: ignore[list-item]
+            self.held,
+            [self.lease],  # type: ignore[list-item]
+            self.client,
+            lambda _: self.tenant,
+            lambda: self.brakes,
+            [self.ends],
+            self.clock,
+            Events(),
+        )
         self.base = f"http://127.0.0.1:{receiver.port}"
         self.fired = 0
 
@@ -191,7 +201,7 @@ def test_p3_a_machine_that_slept_past_its_lease_fires_nothing_of_what_was_due_me
         clock = SettableClock(gun.clock.now_ms())
         lease = Lease(None, [], Settings(), clock, Events(), lambda: None)  # type: ignore[arg-type]
         lease._trusted_until_boot_ms = clock.boot_ms() + Settings().lease_ms
-        fire = Fire(gun.held, [lease], gun.client, lambda _: gun.tenant, [gun.ends], clock, Events())  # type: ignore[list-item]
+        fire = Fire(gun.held, [lease], gun.client, lambda _: gun.tenant, lambda: RELEASED, [gun.ends], clock, Events())  # type: ignore[list-item]
         runs = [gun.run(f"/ok/slept-{number}", 60_000) for number in range(5)]
         for run in runs:
             run.worker_id = lease.worker_id
@@ -238,6 +248,36 @@ def test_a_run_of_a_disabled_tenant_is_skipped_with_the_reason(receiver: Receive
         gun.fire.hold([run])
         await until_async(lambda: gun.ends.skips)
         assert gun.ends.skips == [(run, Reason.TENANT_DISABLED)]
+
+    with_gun(receiver, body)
+
+
+@pytest.mark.parametrize("brakes", [InForce(everything=True), InForce(tenants=frozenset({7})), UNKNOWN])
+def test_a_run_that_a_brake_stops_waits_until_it_is_released(receiver: Receiver, brakes: InForce) -> None:
+    async def body(gun: Gun) -> None:
+        gun.brakes = brakes
+        run = gun.run("/ok/braked", 10)
+        gun.fire.hold([run])
+        await until_async(lambda: gun.ends.held_up_runs)
+        assert gun.ends.held_up_runs == [run]
+        assert "braked" not in {call.name for call in receiver.calls()}
+        gun.brakes = InForce(tenants=frozenset({8}))
+        gun.fire.hold([gun.run("/ok/another-tenants", 10)])
+        assert [outcome.status for outcome in await gun.outcomes(1)] == [200]
+
+    with_gun(receiver, body)
+
+
+def test_a_run_whose_origin_is_blocked_is_skipped_at_its_second_and_others_go_on(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        blocked = gun.run("/ok/blocked", 50, url=f"http://127.0.0.1:{free_port()}/")
+        assert blocked.call.target is not None
+        gun.brakes = InForce(origins=frozenset({blocked.call.target.origin}))
+        gun.fire.hold([blocked, gun.run("/ok/free", 50)])
+        assert [outcome.status for outcome in await gun.outcomes(1)] == [200]
+        await until_async(lambda: gun.ends.skips)
+        assert gun.ends.skips == [(blocked, Reason.BLOCKED)]
+        assert gun.clock.now_ms() >= blocked.due_ms
 
     with_gun(receiver, body)
 

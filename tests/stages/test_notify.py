@@ -14,13 +14,17 @@ from engine.model import Cron, RetryPolicy, RunAt
 from engine.outbound.client import HttpClient
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
+from engine.rules.brakes import RELEASED, InForce
 from engine.rules.notices import GIVE_UP_MS, MINUTE_MS
+from engine.rules.target_text import Origin
 from engine.rules.timestamps import format_time
 from engine.stages.notify import Notify
 from engine.store.changes import Windows, pause_job, resume_job
 from engine.store.jobs import find_jobs
 from engine.store.tenants import Tenants, create_tenant
 from tests.support.world import TENANT, World, run_world
+
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -29,14 +33,14 @@ def receiver(tmp_path: Path) -> Receiver:
         yield receiver
 
 
-async def notifier(world: World) -> Notify:
+async def notifier(world: World, brakes: InForce = RELEASED) -> Notify:
     guard = Guard(["127.0.0.0/8"], [])
     await create_tenant(world.shard, "first")
     await world.rows(f"UPDATE tenants SET tenant_id = {TENANT}")
     await world.rows(f"UPDATE signing_secrets SET tenant_id = {TENANT}")
     client = HttpClient(asyncio.get_running_loop(), world.clock, guard, DnsResolver())
     tenants = Tenants(world.shard, world.clock)
-    return Notify(world.shard, client, guard, tenants, world.versions, world.events, draw=lambda: 1.0)
+    return Notify(world.shard, client, guard, tenants, lambda: brakes, world.versions, world.events, draw=lambda: 1.0)
 
 
 async def one_failed(world: World, url: str | None) -> None:
@@ -158,5 +162,25 @@ def test_p2_resuming_tells_what_its_pause_made_the_job_miss(shard_dsn: Dsn) -> N
         await resume_job(world.shard, (await find_jobs(world.shard, [name]))[name], None, Windows())
         skips = await world.rows("SELECT SUM(skipped) FROM skips")
         assert await world.rows("SELECT merged FROM notices WHERE kind = 2") == skips
+
+    run_world(shard_dsn, body)
+
+
+def test_a_notice_waits_while_a_brake_is_pulled(shard_dsn: Dsn, receiver: Receiver) -> None:
+    async def body(world: World) -> None:
+        await one_failed(world, f"http://127.0.0.1:{receiver.port}/ok")
+        notify = await notifier(world, InForce(everything=True))
+        await notify.run_once(world.now_ms)
+        assert await world.rows("SELECT tries FROM notices") == [(0,)]
+        origin = Origin("http", "127.0.0.1", receiver.port)
+        for brakes in (InForce(tenants=frozenset({TENANT})), InForce(origins=frozenset({origin}))):
+            notify._brakes = lambda brakes=brakes: brakes
+            await notify.run_once(world.now_ms)
+            world.clock.advance(HOUR_MS)
+        assert await world.rows("SELECT tries FROM notices") == [(2,)]
+        assert receiver.calls() == []
+        notify._brakes = lambda: RELEASED
+        await notify.run_once(world.now_ms)
+        assert len(receiver.calls()) == 1
 
     run_world(shard_dsn, body)
