@@ -154,7 +154,7 @@ class Pool:
         """The first connection alone: it shows whether there is an endpoint, and brings the session for the others."""
         until_ms = self.client.now_ms() + WARMING_MS_MAX
         failure = await self.client.spawn(self._warm_on(min(count, 1), until_ms))
-        if failure:
+        if failure or count <= 1:
             return failure
         workers = [self.client.spawn(self._warm_on(count, until_ms)) for _ in range(min(count - 1, WARMED_AT_ONCE))]
         return next((failure for failure in await asyncio.gather(*workers) if failure), None)
