@@ -20,6 +20,7 @@ from bench.instead import run_instead
 from bench.load import Load, Origins
 from bench.profiled import profiled
 from bench.rounds import Progress, count
+from bench.usage import resident_bytes
 from bench.world import Cpu, World, world
 from engine.clock import SystemClock
 from engine.errors import OperatorError
@@ -36,6 +37,8 @@ CALLS_PER_MS_MIN = 2
 DOUBLES_S = 1.0
 # Heartbeats and looking for work go on all the time; their share is not the runs'.
 REST_S = 4.0
+# So long before its second nearly every run of it is prepared: its head is built, its connection open.
+PREPARED_MS = 200
 # APScheduler's own store makes some hundred a second.
 APSCHEDULER_RUNS = 1_000
 INSTEAD_AHEAD_MS = 15_000
@@ -102,14 +105,19 @@ def _rest(here: World) -> tuple[Cpu, Cpu]:
 
 
 def _watch(here: World, made: Load, rest: tuple[Cpu, Cpu]) -> dict[str, float]:
-    """Wait until all of it has been called and settled; what each kind of process used for a run."""
+    """Wait until all of it has been called and settled; what each kind of process used for a run, and the most that
+    the executors held of it in memory, just before its second.
+    """
     clock, before, runs = SystemClock(), here.cpu(), len(made.expected)
+    empty_bytes = resident_bytes(here.engine_pids("executor"))
     here.progress(f"due in {(made.at_ms - clock.now_ms()) / 1000:.1f} s")
-    time.sleep(max(0, made.at_ms - clock.now_ms()) / 1000)
+    time.sleep(max(0, made.at_ms - clock.now_ms() - PREPARED_MS) / 1000)
+    held_bytes = resident_bytes(here.engine_pids("executor")) - empty_bytes
     here.until_called(runs, made.last_ms + LATE_MS_MAX + runs // CALLS_PER_MS_MIN)
     here.until_settled()
     time.sleep(DOUBLES_S)
-    return here.cpu().us_per_run(before, runs, rest)
+    memory = {"executor_mb_per_100k_runs": round(held_bytes * 100_000 / runs / 1e6, 1)}
+    return here.cpu().us_per_run(before, runs, rest) | memory
 
 
 def _load(args: argparse.Namespace, tenants: list[int], origins: Origins, now_ms: int) -> Load:
