@@ -12,19 +12,29 @@ from secondzero_client.errors import (
     SecondZeroError,
     Unavailable,
 )
+from secondzero_client.fence import Fence, sqlite_fence
+from secondzero_client.middleware import AsgiReceiver, WsgiReceiver
+from secondzero_client.receiver import Call, Receiver, Reply
 from secondzero_client.retries import RetryPolicy
 
 __all__ = [
     "ApiError",
+    "AsgiReceiver",
     "AsyncClient",
+    "Call",
     "Client",
     "Conflict",
+    "Fence",
     "Invalid",
     "NotAllowed",
     "NotFound",
     "PreconditionFailed",
+    "Receiver",
+    "Reply",
     "RetryPolicy",
     "SecondZeroError",
     "Unavailable",
+    "WsgiReceiver",
     "etag",
+    "sqlite_fence",
 ]

@@ -25,7 +25,10 @@ from tests.client.conftest import QUICK
 from tests.support.api import Tenant
 from tests.support.relay import LOST, Fault, Relay
 
-JOB = {"schedule": {"cron": "0 9 * * *", "time_zone": "Europe/Paris"}, "target": {"http": {"url": "https://example.com/"}}}
+JOB = {
+    "schedule": {"cron": "0 9 * * *", "time_zone": "Europe/Paris"},
+    "target": {"http": {"url": "https://example.com/"}},
+}
 OVER_S = 0.3
 
 
