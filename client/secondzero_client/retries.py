@@ -11,6 +11,8 @@ from email.utils import parsedate_to_datetime
 
 # The call was turned away: it had no effect, whatever it was.
 TURNED_AWAY = 429
+# With Retry-After: the same call, by its Idempotency-Key, is still being carried out.
+UNDER_WAY = 409
 # The service, or a proxy before it, is away; the call may have had its effect.
 AWAY = frozenset({502, 503, 504})
 RETRY_AFTER_S_MAX = 24 * 3600
@@ -49,7 +51,8 @@ class Tries:
     ) -> float | None:
         """How long to wait before the next try; None: this outcome stands. ``draw`` returns a number in [0, 1)."""
         unknown = outcome.sent if isinstance(outcome, NoAnswer) else outcome in AWAY
-        wanted = unknown or isinstance(outcome, NoAnswer) or outcome == TURNED_AWAY
+        under_way = outcome == UNDER_WAY and retry_after_s is not None
+        wanted = unknown or under_way or isinstance(outcome, NoAnswer) or outcome == TURNED_AWAY
         if not wanted or (unknown and not self._repeatable):
             return None
         self.maybe_done |= unknown

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.openapi import CALLS
+from api.calls import CALLS
 from secondzero_client import (
     AsyncClient,
     Client,
@@ -145,6 +145,14 @@ def test_a_post_whose_answer_is_lost_has_one_effect(client: Client, relay: Relay
     assert len({headers["idempotency-key"] for _, _, headers in relay.seen}) == 1
     assert len(relay.seen) == 3
     assert [each["scheduled_at"] for each in client.list_runs("once")] == [run["scheduled_at"]]
+
+
+def test_a_post_that_is_still_being_carried_out_is_asked_for_again(client: Client, relay: Relay) -> None:
+    client.put_job("still", JOB)
+    relay.fail_next(LOST, Fault(409, "0"), Fault(409))
+    with pytest.raises(Conflict):
+        client.pause_job("still")
+    assert len(relay.seen) == 3
 
 
 def test_a_delete_whose_answer_is_lost_is_done(client: Client, relay: Relay) -> None:
