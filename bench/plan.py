@@ -222,7 +222,14 @@ async def _plan_one(shard: Shard, partitions: Sequence[int]) -> bool:
     async with shard.transaction() as connection:
         rows = (
             await connection.execute(
-                "lock_due_jobs", {"partitions": partitions, "horizon_at": now_ms + URGENT_MS, "rows_max": 1}
+                "lock_due_jobs",
+                {
+                    "partitions": partitions,
+                    "priority": Priority.NORMAL,
+                    "due_after": -1,
+                    "horizon_at": now_ms + URGENT_MS,
+                    "rows_max": 1,
+                },
             )
         ).rows
         if not rows:

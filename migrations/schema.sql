@@ -147,7 +147,7 @@ CREATE TABLE `jobs` (
   `state_note` varchar(255) DEFAULT NULL,
   PRIMARY KEY (`partition_id`,`job_id`),
   UNIQUE KEY `by_name` (`tenant_id`,`alive`,`name`),
-  KEY `due` (`partition_id`,`next_run_at`,`priority`)
+  KEY `due` (`partition_id`,`priority`,`next_run_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `leases` (

@@ -16,6 +16,7 @@ from engine.config import Settings
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
 from engine.model import Definition, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
+from engine.rules.claiming import DueClass, due_classes
 from engine.rules.notices import About, notice_row
 from engine.rules.peaks import is_quiet, planning_horizon_ms
 from engine.rules.planning import JobPlan, PlannedTime, Skip, plan_job
@@ -25,7 +26,7 @@ from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection, Duplicate
 from engine.store.shard import Shard
-from engine.store.statements import BATCH_ROWS_MAX
+from engine.store.statements import BATCH_ROWS_MAX, Value
 
 # Jobs locked in one transaction: their Python work (some 10 ms) must not hold up firing for longer.
 JOBS_PER_BATCH = 1_000
@@ -48,6 +49,13 @@ class DueJob(NamedTuple):
     @property
     def version_key(self) -> tuple[int, int, int]:
         return self.partition_id, self.job_id, self.version
+
+
+class Work(NamedTuple):
+    """Where there is something to plan, and of which classes."""
+
+    partitions: list[int]
+    classes: list[DueClass]
 
 
 class Batch:
@@ -97,9 +105,9 @@ class Plan:
         if not self._lease.partitions or not self._lease.trusted():
             return False
         for horizon_at_ms in self._horizons(now_ms):
-            partitions = await self._partitions_with_work(horizon_at_ms)
-            if partitions:
-                batch = await self._plan(partitions, now_ms, horizon_at_ms)
+            work = await self._work(now_ms, horizon_at_ms)
+            if work.partitions:
+                batch = await self._plan(work, now_ms, horizon_at_ms)
                 if batch.advances:
                     return horizon_at_ms <= now_ms + self._settings.horizon_ms
                 # Somebody else holds what is urgent; that must not hold up what is not.
@@ -113,20 +121,24 @@ class Plan:
         early_ms = planning_horizon_ms(self._forecast.large, now_ms, self._settings.horizon_ms)
         return [urgent_ms, usual_ms] + ([early_ms] if early_ms > usual_ms else [])
 
-    async def _partitions_with_work(self, horizon_at_ms: int) -> list[int]:
+    async def _work(self, now_ms: int, horizon_at_ms: int) -> Work:
         answer = await self._shard.execute(
             "partitions_with_due_jobs", {"partitions": self._lease.partitions, "horizon_at": horizon_at_ms}
         )
-        return [row[0] for row in answer.rows]
+        first_ms: dict[int, int] = {}
+        for _, priority, at_ms in answer.rows:
+            first_ms[priority] = min(at_ms, first_ms.get(priority, at_ms))
+        partitions = sorted({row[0] for row in answer.rows})
+        return Work(partitions, due_classes(first_ms, now_ms, horizon_at_ms, JOBS_PER_BATCH))
 
-    async def _plan(self, partitions: Sequence[int], now_ms: int, horizon_at_ms: int) -> Batch:
+    async def _plan(self, work: Work, now_ms: int, horizon_at_ms: int) -> Batch:
         batch = Batch()
 
         async def transaction() -> Batch:
             nonlocal batch
             batch = Batch()
             async with self._shard.transaction() as connection:
-                await self._fill(batch, connection, partitions, now_ms, horizon_at_ms)
+                await self._fill(batch, connection, work, now_ms, horizon_at_ms)
                 await self._write(batch, connection)
             return batch
 
@@ -140,18 +152,14 @@ class Plan:
         return batch
 
     async def _fill(
-        self, batch: Batch, connection: Connection, partitions: Sequence[int], now_ms: int, horizon_at_ms: int
+        self, batch: Batch, connection: Connection, work: Work, now_ms: int, horizon_at_ms: int
     ) -> None:
-        shared = (await connection.execute("share_planning_rows", {"partitions": partitions})).rows
+        shared = (await connection.execute("share_planning_rows", {"partitions": work.partitions})).rows
         marks = {partition_id: mark_at for partition_id, mark_at, _ in shared}
         if not marks:
             return
         floor_at_ms = shared[0][2]
-        answer = await connection.execute(
-            "lock_due_jobs",
-            {"partitions": sorted(marks), "horizon_at": horizon_at_ms, "rows_max": JOBS_PER_BATCH},
-        )
-        jobs = [DueJob(*row) for row in answer.rows]
+        jobs = await _lock_due(connection, sorted(marks), work.classes)
         plans = await self._versions.load(
             connection, [job.version_key for job in jobs], self._shard.packet_bytes_max
         )
@@ -308,6 +316,27 @@ class Plan:
         unknown, self._unknown = self._unknown, []
         self._hold([run for run in unknown if run.identity in mine])
         self._events.emit("commit.resolved", step="plan", stood=len(mine), asked=len(unknown))
+
+
+async def _lock_due(
+    connection: Connection, partitions: Sequence[int], classes: Sequence[DueClass]
+) -> list[DueJob]:
+    """Due jobs of each class in turn; what one leaves of its share, the next may have."""
+    jobs: list[DueJob] = []
+    rows_max = 0
+    for each in classes:
+        rows_max += each.rows
+        values: dict[str, Value] = {
+            "partitions": partitions,
+            "priority": each.priority,
+            "due_after": each.after_ms,
+            "horizon_at": each.until_ms,
+            "rows_max": rows_max,
+        }
+        rows = (await connection.execute("lock_due_jobs", values)).rows
+        rows_max -= len(rows)
+        jobs += (DueJob(*row) for row in rows)
+    return jobs
 
 
 def _may_be_born_claimed(time: PlannedTime, call: CallPlan, mark_at_ms: int) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from engine.config import Dsn
-from engine.model import Cron, MissedRuns, NoticeKind, Overlap, Reason, RunAt, RunState
+from engine.model import Cron, MissedRuns, NoticeKind, Overlap, Priority, Reason, RunAt, RunState
 from engine.rules import peaks
 from engine.stages import forecast
 from tests.support.world import World, run_world
@@ -179,5 +180,28 @@ def test_p4_a_host_whose_clock_is_off_plans_but_claims_nothing_ahead(shard_dsn: 
         assert await world.states() == [(at_ms, RunState.WAITING)]
         assert worker.runs() == []
         assert "clock.off" in world.names_told()
+
+    run_world(shard_dsn, body)
+
+
+def test_p5_where_planning_is_behind_what_is_on_time_and_critical_is_not_behind_a_late_backlog(
+    shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.stages.plan.JOBS_PER_BATCH", 60)
+
+    async def body(world: World) -> None:
+        due_ms = world.second(101)
+        for n in range(80):
+            await world.job(f"backlog-{n}", RunAt(world.second(1)), priority=Priority.HIGH)
+        for n in range(80):
+            await world.job(f"low-{n}", RunAt(due_ms), priority=Priority.LOW)
+        await world.job("critical", RunAt(due_ms), priority=Priority.CRITICAL)
+        world.clock.advance(100_000)
+        worker = await world.worker().join()
+        assert await worker.plan.run_once(world.now_ms)
+        planned = Counter(run.priority for run in worker.runs())
+        assert planned[Priority.CRITICAL] == 1
+        assert planned[Priority.LOW] + planned[Priority.CRITICAL] == 30
+        assert planned[Priority.HIGH] == 30
 
     run_world(shard_dsn, body)

@@ -32,7 +32,7 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     (
         "lock_due_jobs",
         None,
-        {"partitions": PARTITIONS, "horizon_at": NOW_MS, "rows_max": 1_000},
+        {"partitions": PARTITIONS, "priority": 2, "due_after": -1, "horizon_at": NOW_MS, "rows_max": 1_000},
         "jobs",
         "due",
     ),

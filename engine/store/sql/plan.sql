@@ -1,15 +1,15 @@
 -- Planning: due jobs become runs, most of them born claimed. One transaction per batch.
 
 -- name: partitions_with_due_jobs
--- Which of my partitions have work before the horizon; a loose scan of jobs.due, about one row a partition.
-SELECT partition_id, MIN(next_run_at) FROM jobs
+-- Which of my partitions have work before the horizon, of which priority and since when; a loose scan of jobs.due.
+SELECT partition_id, priority, MIN(next_run_at) FROM jobs
 WHERE partition_id IN (:partitions) AND next_run_at <= :horizon_at
-GROUP BY partition_id
+GROUP BY partition_id, priority
 
 -- name: large_seconds
 -- The coming seconds with many jobs: a covering scan of jobs.due over the forecast's span.
 SELECT next_run_at, COUNT(*) FROM jobs FORCE INDEX (due)
-WHERE partition_id IN (:partitions) AND next_run_at > :from_at AND next_run_at <= :to_at
+WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND next_run_at > :from_at AND next_run_at <= :to_at
 GROUP BY next_run_at HAVING COUNT(*) >= :jobs_min
 
 -- name: share_planning_rows
@@ -20,10 +20,11 @@ WHERE p.partition_id IN (:partitions)
 FOR SHARE
 
 -- name: lock_due_jobs
--- In order of jobs.due; what another planner holds is left to it.
+-- Of one priority and one span, in order of jobs.due; what another planner holds is left to it.
 SELECT partition_id, job_id, tenant_id, version, next_run_at, last_run_at
 FROM jobs FORCE INDEX (due)
-WHERE partition_id IN (:partitions) AND next_run_at <= :horizon_at
+WHERE partition_id IN (:partitions) AND priority = :priority AND next_run_at > :due_after
+  AND next_run_at <= :horizon_at
 ORDER BY partition_id, next_run_at
 LIMIT :rows_max
 FOR UPDATE SKIP LOCKED

@@ -23,8 +23,9 @@ SELECT COUNT(*), MIN(due_at) FROM deferred
 WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :now_ms
 
 -- name: status_unplanned
--- In order of jobs.due: times that have come without being planned.
-SELECT COUNT(*), MIN(next_run_at) FROM jobs WHERE partition_id IN (:partitions) AND next_run_at <= :now_ms
+-- By jobs.due: times that have come without being planned.
+SELECT COUNT(*), MIN(next_run_at) FROM jobs
+WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND next_run_at <= :now_ms
 
 -- name: status_planned
 -- Planned runs of the coming minutes by second.
@@ -35,7 +36,7 @@ GROUP BY second_at
 -- name: status_coming
 -- Jobs whose next time, not yet planned, lies in the coming minutes, by that time: a covering range of jobs.due.
 SELECT next_run_at, COUNT(*) FROM jobs
-WHERE partition_id IN (:partitions) AND next_run_at > :from_at AND next_run_at <= :to_at
+WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND next_run_at > :from_at AND next_run_at <= :to_at
 GROUP BY next_run_at
 
 -- name: status_definitions
@@ -44,5 +45,6 @@ SELECT j.next_run_at, v.definition
 FROM jobs AS j
 STRAIGHT_JOIN job_versions AS v
   ON v.partition_id = j.partition_id AND v.job_id = j.job_id AND v.version = j.version
-WHERE j.partition_id IN (:partitions) AND j.next_run_at > :from_at AND j.next_run_at <= :to_at
+WHERE j.partition_id IN (:partitions) AND j.priority IN (0, 1, 2, 3)
+  AND j.next_run_at > :from_at AND j.next_run_at <= :to_at
 LIMIT :rows_max

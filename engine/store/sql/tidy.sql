@@ -7,7 +7,7 @@ DELETE FROM dead_letters WHERE died_at < :before_at AND state = 5 ORDER BY died_
 -- name: lock_ended_jobs
 -- Through jobs.due: ended jobs have no next time. An active one is finished; a deleted one has had its last change.
 SELECT partition_id, job_id, version, tenant_id, name FROM jobs FORCE INDEX (due)
-WHERE partition_id IN (:partitions) AND next_run_at IS NULL AND updated_at < :before_at
+WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND next_run_at IS NULL AND updated_at < :before_at
   AND ((state = 1 AND COALESCE(last_run_at, updated_at) < :before_at) OR state = 4)
 LIMIT :rows_max
 FOR UPDATE SKIP LOCKED
