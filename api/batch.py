@@ -11,8 +11,8 @@ from typing import Any
 from api.definitions import JOB
 from api.errors import INTERNAL, Problem, invalid, problem_of
 from api.fields import Reading
-from api.idempotency import again, claim_key, once_of
-from api.jobs import Terms, delete_one, put_one
+from api.idempotency import HEADER, again, claim_key, once_of
+from api.jobs import Terms, create_many, delete_one, put_one
 from api.names import NAME
 from api.records import ListOf, ReadLater, Record, Slot
 from api.requests import Call
@@ -52,46 +52,51 @@ async def batch(call: Call) -> Answer:
         raise invalid(reading.faults)
     await claim_key(call)
     puts, deletes = read
-    acts: dict[str, Act] = {name: partial(put_one, call, name, job) for name, job in puts}
+    return Answer({"results": await _carry_out(call, dict(puts), deletes)})
+
+
+async def _carry_out(call: Call, puts: Mapping[str, Any], deletes: Sequence[str]) -> list[dict[str, Any]]:
+    """What is new is created together; what then is left, each like a call of its own."""
+    acts: dict[str, Act] = {name: partial(put_one, call, name, job) for name, job in puts.items()}
     acts |= {name: partial(delete_one, call, name) for name in deletes}
-    return Answer({"results": await _carry_out(call, acts)})
-
-
-async def _carry_out(call: Call, acts: Mapping[str, Act]) -> list[dict[str, Any]]:
     lane = asyncio.Semaphore(CHANGES_AT_ONCE)
-    asked = {name: once_of(call, name) for name in acts}
+    has_key = HEADER in call.request.headers
+    asked = {name: once_of(call, name) if has_key else None for name in acts}
     earlier = await _earlier(call, asked)
-    return list(
-        await asyncio.gather(
-            *(_result(call, name, act, Terms(asked=asked[name], lane=lane), earlier) for name, act in acts.items())
-        )
+    done = await create_many(call, {name: job for name, job in puts.items() if name not in earlier}, asked)
+    results = {name: _shown(call, name, answer) for name, answer in (earlier | done).items()}
+    left = {name: act for name, act in acts.items() if name not in results}
+    answers = await asyncio.gather(
+        *(act(Terms(asked=asked[name], lane=lane)) for name, act in left.items()), return_exceptions=True
     )
+    results |= {name: _shown(call, name, answer) for name, answer in zip(left, answers, strict=True)}
+    return [results[name] for name in acts]
 
 
-async def _earlier(call: Call, asked: Mapping[str, Once | None]) -> dict[str, Answer]:
+async def _earlier(call: Call, asked: Mapping[str, Once | None]) -> dict[str, Answer | Exception]:
     """What of this very call was done before, when it was sent with its Idempotency-Key the first time."""
     by_shard: dict[Any, dict[Once, str]] = {}
     for name, once in asked.items():
         if once is not None:
             by_shard.setdefault(call.service.placement.place(call.tenant_id, name).shard, {})[once] = name
-    answers = {}
+    answers: dict[str, Answer | Exception] = {}
     for shard, names in by_shard.items():
         for once, found in (await recorded_of(shard, list(names))).items():
             answers[names[once]] = again(found)
     return answers
 
 
-async def _result(call: Call, name: str, act: Act, terms: Terms, earlier: Mapping[str, Answer]) -> dict[str, Any]:
+def _shown(call: Call, name: str, answer: Answer | BaseException) -> dict[str, Any]:
     """One item's result; a problem of one is no other's."""
-    try:
-        answer = earlier.get(name) or await act(terms)
-    except Exception as error:
-        problem = problem_of(error)
-        if problem is None:
-            call.service.events.emit("api.failed", request_id="batch", path=call.request.url.path, error=error)
-            problem = Problem(INTERNAL, "this item failed; it is on record here")
-        return {"name": name, "status": problem.kind.status, "problem": problem.document()}
-    return {"name": name, "status": answer.status, "job": answer.body}
+    if isinstance(answer, Answer):
+        return {"name": name, "status": answer.status, "job": answer.body}
+    if not isinstance(answer, Exception):
+        raise answer
+    problem = problem_of(answer)
+    if problem is None:
+        call.service.events.emit("api.failed", request_id="batch", path=call.request.url.path, error=answer)
+        problem = Problem(INTERNAL, "this item failed; it is on record here")
+    return {"name": name, "status": problem.kind.status, "problem": problem.document()}
 
 
 def _read_batch(given: Mapping[str, Any], at: str, reading: Reading) -> tuple[Sequence[Any], Sequence[str]]:

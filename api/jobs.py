@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from api.definitions import WrittenJob, read_job
 from api.errors import CONFLICT, Problem, invalid, not_found
@@ -16,6 +17,8 @@ from api.job_shown import job_answer, next_run_at, show_job, written_answer
 from api.limits import JOBS_LIMIT, limits_of
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
+from api.service import Creation
+from engine.errors import StoreUnavailable
 from engine.model import Definition, JobState
 from engine.store.changes import Changed, delete_job, edit_job, wait_obeyed
 from engine.store.connection import Duplicate
@@ -90,6 +93,59 @@ async def delete_one(call: Call, name: str, terms: Terms) -> Answer:
     raise busy()
 
 
+async def create_many(
+    call: Call, documents: Mapping[str, Any], asked: Mapping[str, Once | None]
+) -> dict[str, Answer | Exception]:
+    """Of many puts those whose name is free, created together at half the cost of one each.
+
+    What is not in the answer is for ``put_one``: its name is taken, its shard is away, or the tenant's limit is near.
+    """
+    service = call.service
+    limit = limits_of(service.tenants.tenants.known(call.tenant_id))[JOBS_LIMIT]
+    room = await service.counts.room(call.tenant_id, limit)
+    done: dict[str, Answer | Exception] = {}
+    begun: list[_Begun] = []
+    for name, place in await _free_places(call, list(documents)[:room]):
+        try:
+            written = read_written(call, documents[name], None)
+        except Problem as problem:
+            done[name] = problem
+            continue
+        render = partial(_created_answer, call, written)
+        new = NewJob(call.tenant_id, name, place.partition_id, written.definition, bool(written.paused))
+        begun.append(_Begun(name, render, service.begin_create(place.shard, Creation(new, asked[name], render))))
+    created = await asyncio.gather(*(each.future for each in begun), return_exceptions=True)
+    for each, job in zip(begun, created, strict=True):
+        if isinstance(job, JobRow):
+            service.counts.created(call.tenant_id)
+            done[each.name] = each.render(job)
+    return done
+
+
+class _Begun(NamedTuple):
+    """A creation that is under way."""
+
+    name: str
+    render: Callable[[JobRow], Answer]
+    future: asyncio.Future[JobRow]
+
+
+async def _free_places(call: Call, names: Sequence[str]) -> list[tuple[str, Place]]:
+    """Those names that are taken by no job, each with where it belongs."""
+    places: list[tuple[str, Place]] = []
+    for name in names:
+        with suppress(StoreUnavailable):
+            places.append((name, call.service.placement.place(call.tenant_id, name)))
+    found = await asyncio.gather(
+        *(call.service.begin_find(place.shard, call.tenant_id, name) for name, place in places), return_exceptions=True
+    )
+    return [pair for pair, job in zip(places, found, strict=True) if job is None]
+
+
+def _created_answer(call: Call, written: WrittenJob, job: JobRow) -> Answer:
+    return written_answer(call, job, written.definition, 201, job.next_run_at_ms)
+
+
 def _always(answer: Answer, changed: Changed) -> Answer:
     return answer
 
@@ -124,10 +180,7 @@ def read_written(call: Call, document: Any, stored: JobRow | None) -> WrittenJob
 
 async def _create(call: Call, place: Place, name: str, written: WrittenJob, terms: Terms) -> Answer | None:
     """201, or None if another has created it meanwhile."""
-
-    def render(job: JobRow) -> Answer:
-        return written_answer(call, job, written.definition, 201, job.next_run_at_ms)
-
+    render = partial(_created_answer, call, written)
     service = call.service
     await service.counts.check(call.tenant_id, limits_of(service.tenants.tenants.known(call.tenant_id))[JOBS_LIMIT])
     new = NewJob(call.tenant_id, name, place.partition_id, written.definition, bool(written.paused))

@@ -104,6 +104,7 @@ class JobCounts:
         self._shards = shards
         self._clock = clock
         self._counts: OrderedDict[int, _Count] = OrderedDict()
+        self._counting: dict[int, asyncio.Task[_Count]] = {}
 
     async def check(self, tenant_id: int, limit: int) -> None:
         """409 if the tenant has as many jobs as it may have."""
@@ -112,6 +113,10 @@ class JobCounts:
             count = await self._recent(tenant_id, COUNT_AT_LIMIT_MS)
         if count.jobs >= limit:
             raise Problem(LIMIT_REACHED, f"at most {limit} jobs; delete some, or ask for more")
+
+    async def room(self, tenant_id: int, limit: int) -> int:
+        """How many more jobs the tenant may have, by a count that may be a minute old."""
+        return max(0, limit - (await self._recent(tenant_id, COUNT_AGAIN_MS)).jobs)
 
     def created(self, tenant_id: int) -> None:
         if tenant_id in self._counts:
@@ -128,12 +133,20 @@ class JobCounts:
                 age_ms_max *= COUNT_LARGE_AGAIN_MS // COUNT_AGAIN_MS
             if self._clock.boot_ms() - count.at_ms <= age_ms_max:
                 return count
+        task = self._counting.get(tenant_id)
+        if task is None:
+            task = self._counting[tenant_id] = asyncio.create_task(self._count_again(tenant_id))
+            task.add_done_callback(lambda _: self._counting.pop(tenant_id))
+        return await asyncio.shield(task)
+
+    async def _count_again(self, tenant_id: int) -> _Count:
+        """Once for all who ask meanwhile: a batch asks for each of its jobs."""
         began_ms = self._clock.boot_ms()
         counted = sum(await asyncio.gather(*(_count(shard, tenant_id) for shard in self._shards)))
-        self._counts[tenant_id] = _Count(counted, began_ms)
+        count = self._counts[tenant_id] = _Count(counted, began_ms)
         if len(self._counts) > BUCKETS_MAX:
             self._counts.popitem(last=False)
-        return self._counts[tenant_id]
+        return count
 
 
 async def _count(shard: Shard, tenant_id: int) -> int:

@@ -22,6 +22,7 @@ from api.service import Service
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.events import Events
+from engine.process import calm_collector
 
 # Answers in flight get this long after SIGTERM.
 DRAIN_S = 10
@@ -30,6 +31,7 @@ KEEP_ALIVE_S = 75
 
 def serve_sockets(settings: Settings, events: Events, tenants: socket.socket, operators: socket.socket | None) -> None:
     """Serve on listening sockets until SIGTERM or SIGINT, one process's share of the calls."""
+    calm_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, events, tenants, operators))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -82,6 +83,14 @@ class Service:
     async def find_job(self, shard: Shard, tenant_id: int, name: str) -> JobRow | None:
         """The tenant's living job of this name."""
         return await self._reads[shard].ask((tenant_id, name))
+
+    def begin_find(self, shard: Shard, tenant_id: int, name: str) -> asyncio.Future[JobRow | None]:
+        """``find_job`` for who looks for many."""
+        return self._reads[shard].begin((tenant_id, name))
+
+    def begin_create(self, shard: Shard, creation: Creation) -> asyncio.Future[JobRow]:
+        """``create_job`` for who creates many."""
+        return self._creates[shard].begin(creation)
 
     async def create_job(
         self, shard: Shard, job: NewJob, asked: Once | None, render: Callable[[JobRow], Answer]

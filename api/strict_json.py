@@ -21,33 +21,32 @@ class NotJson(Exception):  # noqa: N818 - the caller's text, not a mistake of ou
 
 def read_json(body: bytes) -> Any:
     """The value of a JSON text; NotJson if it is none in the strict sense."""
-    if body.count(b"[") + body.count(b"{") > DEPTH_MAX:
-        _check_depth(body)
+    marks = _outside_strings(body)
+    if marks.count(b"[") + marks.count(b"{") > DEPTH_MAX:
+        _check_depth(marks)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise NotJson(str(error)) from error
-    _KEYS_ONLY.decode(body.decode())
+    # orjson keeps the last of two equal keys without a word: then what it has read has fewer keys than the text.
+    if marks.count(b":") != _outside_strings(orjson.dumps(value)).count(b":"):
+        _KEYS_ONLY.decode(body.decode())
     return value
 
 
-def _check_depth(body: bytes) -> None:
-    """Counts brackets outside strings, without recursion; what is not JSON is left to the parser."""
+def _outside_strings(body: bytes) -> bytes:
+    """All that stands between strings: every second piece between quotes that are not escaped."""
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
+    return b"".join(unescaped.split(b'"')[0::2])
+
+
+def _check_depth(marks: bytes) -> None:
+    """Counts brackets, without recursion; what is not JSON is left to the parser."""
     depth = 0
-    for piece in _outside_strings(body):
-        for byte in piece:
-            if byte in b"[{":
-                depth += 1
-                if depth > DEPTH_MAX:
-                    raise NotJson(f"nested deeper than {DEPTH_MAX} levels")
-            elif byte in b"]}":
-                depth -= 1
-
-
-def _outside_strings(body: bytes) -> list[bytes]:
-    """Every second piece between quotes that are not escaped."""
-    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return unescaped.split(b'"')[0::2]
+    for bracket in marks.translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH_MAX:
+            raise NotJson(f"nested deeper than {DEPTH_MAX} levels")
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
@@ -60,5 +59,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
         keys.discard(key)
 
 
-# A second parse, in C too, that only sees the keys: orjson keeps the last of two equal ones without a word.
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+# A second parse, which only sees the keys and names the one that stands twice.
 _KEYS_ONLY = json.JSONDecoder(object_pairs_hook=_refuse_duplicates, parse_int=len, parse_float=len)

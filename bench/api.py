@@ -29,7 +29,7 @@ JOB = {
     "target": {"http": {"url": "https://example.com/hooks/nightly", "headers": {"Content-Type": "application/json"}}},
     "labels": {"team": "billing"},
 }
-BATCH = 200
+BATCH = 500
 READ_NAME = "read"
 
 _UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1_000.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 EXAMPLE = "30s"
 
@@ -18,6 +19,7 @@ def parse_duration(text: str) -> int:
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
+@lru_cache(maxsize=4_096)
 def format_duration(duration_ms: int) -> str:
     """The spelling people use: the largest unit that divides it, but 60s and 24h rather than 1m and 1d."""
     for unit, least in (("d", 2), ("h", 1), ("m", 2), ("s", 1)):
