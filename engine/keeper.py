@@ -26,6 +26,7 @@ from engine.stages.reap import Reap
 from engine.stages.record import Record
 from engine.stages.sweep import Sweep
 from engine.stages.tidy import Tidy
+from engine.stages.timekeep import Timekeep
 from engine.stages.versions import Versions
 from engine.store.brakes import REREAD_MS as BRAKES_INTERVAL_MS
 from engine.store.brakes import Brake, Brakes
@@ -88,9 +89,12 @@ class Keeper:
 
     async def _start_shard(self, shard: Shard) -> None:
         partitions = await placed_partitions(shard, len(self._settings.shards), self._events)
+        number = shard.index
+        timekeep = Timekeep(shard, self._clock, self._events)
+        self._serve(f"clock-{number}", timekeep.run_once, self._settings.heartbeat_ms)
+        await timekeep.followed.wait()
         versions = Versions(self._guard)
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
-        number = shard.index
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
         notify = Notify(shard, self._client, self._guard, self._tenants, self._in_force, versions, self._events)

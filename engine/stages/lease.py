@@ -66,6 +66,7 @@ class Lease:
         self._on_lost = on_lost
         self._trusted_until_boot_ms = 0
         self._registered = False
+        self._measured = False
         self._draining = False
         self._beating_since_boot_ms = 0
         self._beaten_boot_ms = 0
@@ -74,7 +75,7 @@ class Lease:
 
     def trusted(self) -> bool:
         """Whether this worker may still believe that nobody has taken its place here."""
-        return self._clock.boot_ms() < self._trusted_until_boot_ms
+        return self._measured and self._clock.boot_ms() < self._trusted_until_boot_ms
 
     def may_claim_ahead(self) -> bool:
         """Not while draining, nor on a host whose clock is wrong: what it holds ahead it might fire at a wrong time."""
@@ -179,9 +180,10 @@ class Lease:
         self.partitions = mine
 
     def _measure_clock(self, live: Sequence[Row]) -> None:
-
+        """Before anything is claimed: until then our own clock is the host's, whatever that says."""
         if not live:
             return
+        self._measured = True
         self.clock_offset_ms = self._clock.follow(int(live[0][2]), self._shard.index)
         if abs(self.clock_offset_ms) > OFFSET_MS_MAX:
             self._events.emit("clock.off", shard=self._shard.index, offset_ms=self.clock_offset_ms)

@@ -23,7 +23,8 @@ from engine.model import Cron, Definition, HttpTarget, Overlap, RetryPolicy
 from engine.store.changes import Windows, delete_job, edit_job, pause_job, resume_job
 from engine.store.jobs import JobRow, find_jobs
 from engine.store.shard import Shard
-from tests.support.fleet import Engine, Fleet, fleet_of, now_ms, second, sleep_until, two_servers
+from tests.support.engines import Engine
+from tests.support.fleet import Fleet, fleet_of, now_ms, second, sleep_until, two_servers
 from tests.support.proxy import CLAIM, PLAN, SETTLE
 
 # A run may meet many faults; it is the schedule that is tested here, not how soon a run gives up.

@@ -13,35 +13,42 @@ from itertools import count
 
 import pytest
 
-from engine.local.mysqld import MysqlServer
 from engine.local.record import Call
-from tests.support.fleet import Engine, Fleet, fleet_of, now_ms, sleep_until, two_servers
-from tests.support.proxy import CLAIM, PLAN, SETTLE
+from engine.model import Cron
+from engine.store.changes import Windows, pause_job, resume_job
+from tests.support.breakable import BreakableServer
+from tests.support.engines import Engine
+from tests.support.fleet import Fleet, fleet_of, now_ms, second, sleep_until, two_servers
+from tests.support.proxy import CHANGE, CLAIM, PLAN, PUT, SETTLE
 from tests.support.wait import until
 
 NUMBERS = count(1)
 DEFAULT_LEASES = ("--lease-ms", "10000", "--heartbeat-ms", "2000")
 LEASE_MS = 2_000
+HOURS_MS = 6 * 3_600_000
+
+# Seconds ahead, seconds, runs a second.
+RUNS_2000 = (3, 4, 500)
 
 # The tests share their machine with others: what a figure allows for that, beside what is promised.
 MARGIN_MS = 1_000
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[list[MysqlServer]]:
+def servers() -> Iterator[list[BreakableServer]]:
     with two_servers() as started:
         yield started
 
 
 @pytest.fixture
-def fleet(servers: list[MysqlServer]) -> Iterator[Fleet]:
+def fleet(servers: list[BreakableServer]) -> Iterator[Fleet]:
     with fleet_of(servers, f"faults_{next(NUMBERS)}") as fleet:
         yield fleet
 
 
 def test_p10_a_killed_executor_delays_its_runs_by_less_than_two_seconds(fleet: Fleet) -> None:
     engine = fleet.engine(*DEFAULT_LEASES)
-    at_ms = fleet.load()
+    at_ms = fleet.load(*RUNS_2000)
     sleep_until(at_ms + 1_030)
     fault_at_ms = now_ms()
     engine.kill("executor-0")
@@ -51,7 +58,7 @@ def test_p10_a_killed_executor_delays_its_runs_by_less_than_two_seconds(fleet: F
 
 def test_p10_a_killed_keeper_comes_back_and_reaps_what_died_without_it(fleet: Fleet) -> None:
     engine = fleet.engine()
-    at_ms = fleet.load()
+    at_ms = fleet.load(*RUNS_2000)
     sleep_until(at_ms + 1_030)
     fault_at_ms = now_ms()
     engine.kill("keeper")
@@ -62,7 +69,7 @@ def test_p10_a_killed_keeper_comes_back_and_reaps_what_died_without_it(fleet: Fl
 
 def test_p10_a_killed_supervisor_takes_its_children_along_and_its_successor_goes_on(fleet: Fleet) -> None:
     engine = fleet.engine()
-    at_ms = fleet.load()
+    at_ms = fleet.load(*RUNS_2000)
     sleep_until(at_ms + 1_030)
     fault_at_ms = now_ms()
     children = engine.children().values()
@@ -70,6 +77,23 @@ def test_p10_a_killed_supervisor_takes_its_children_along_and_its_successor_goes
     until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children))
     fleet.engine(wait=False)
     fleet.check("kill -9 of the supervisor", fault_at_ms)
+
+
+def test_p10_everything_killed_at_once_goes_on_where_it_stopped(fleet: Fleet) -> None:
+    engine = fleet.engine()
+    at_ms = fleet.load(*RUNS_2000)
+    sleep_until(at_ms + 1_030)
+    fault_at_ms = now_ms()
+    engine.kill_all()
+    for server in fleet.servers:
+        os.kill(server.pid, signal.SIGKILL)
+    for server in fleet.servers:
+        server.stop()
+        server.launch()
+    engine.start()
+    for server in fleet.servers:
+        server.wait_ready()
+    fleet.check("kill -9 of everything", fault_at_ms, 2 + len(fleet.servers))
 
 
 def test_p10_the_loss_of_a_whole_host_delays_its_runs_by_less_than_15_seconds(fleet: Fleet) -> None:
@@ -156,6 +180,24 @@ def test_p1_connections_cut_at_a_commit_leave_no_run_lost_or_doubled(fleet: Flee
     assert all(cut.done == cut.times for cut in cuts)
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["that the server never got", "that the server did"])
+def test_p2_a_put_and_a_pause_cut_at_their_commit_and_repeated_have_one_effect(fleet: Fleet, before: bool) -> None:
+    fleet.engine()
+    at_ms = fleet.load()
+    names = [f"cut-{number}" for number in range(8)]
+    schedule = Cron("* * * * * *", start_at_ms=at_ms, end_at_ms=at_ms + 3_000)
+    cuts = [proxy.cut(kind, before=before) for proxy in fleet.proxies for kind in (PUT, CHANGE)]
+    fleet.create_repeated(dict.fromkeys(names, schedule))
+    sleep_until(at_ms + 1_500)
+    for verb in (pause_job, resume_job):
+        for name in names:
+            fleet.change_repeated(name, lambda shard, job, verb=verb: verb(shard, job, None, Windows()))
+    fleet.check("cut at COMMIT of PUT and pause", at_ms, len(cuts))
+    assert [cut.done for cut in cuts] == [1] * len(cuts)
+    rows = fleet.rows("SELECT COUNT(*), COUNT(DISTINCT name), SUM(version = 3) FROM jobs WHERE name LIKE 'cut-%'")
+    assert [sum(column) for column in zip(*rows, strict=True)] == [len(names)] * 3
+
+
 def test_p10_connections_killed_between_any_two_statements_cost_nothing(fleet: Fleet) -> None:
     fleet.engine()
     at_ms = fleet.load()
@@ -173,6 +215,17 @@ def test_p10_sessions_that_the_server_ends_while_idle_are_replaced(fleet: Fleet)
     fleet.check("wait_timeout of a second", at_ms)
 
 
+def test_p10_deadlocks_roll_back_and_run_again(fleet: Fleet) -> None:
+    fleet.engine()
+    before = fleet.deadlocks()
+    at_ms = fleet.load()
+    fleet.jobs(200, at_ms, over_s=4, path="/flaky?n=1")
+    while now_ms() < at_ms + 4_000:
+        fleet.lock_backwards()
+    fleet.check("deadlocks", at_ms, fleet.deadlocks() - before)
+    assert fleet.deadlocks() > before
+
+
 def test_p10_locks_held_by_others_in_any_order_delay_and_lose_nothing(fleet: Fleet) -> None:
     fleet.engine()
     at_ms = fleet.load()
@@ -187,6 +240,7 @@ def test_p10_an_idle_transaction_holds_up_what_it_locks_and_nothing_else(fleet: 
     fleet.engine()
     at_ms = fleet.load()
     names = fleet.jobs(40, at_ms + 1_000)
+    # As one that has been open for half an hour: whoever waits for it gives up in two seconds, however old it is.
     with fleet.idle_transaction(f"SELECT * FROM jobs WHERE name IN {tuple(names)} FOR UPDATE"):
         sleep_until(at_ms + 4_000)
         calls = [call for call in fleet.receiver.calls() if call.name not in names and call.attempt == 1]
@@ -230,6 +284,45 @@ def test_p10_a_shard_that_turned_read_only_is_waited_for(fleet: Fleet) -> None:
     assert verdict.duplicates < verdict.runs // 2
 
 
+def test_p10_a_shard_whose_disk_is_full_goes_on_when_there_is_room(fleet: Fleet) -> None:
+    fleet.engine()
+    at_ms = fleet.load()
+    sleep_until(at_ms + 500)
+    fault_at_ms = now_ms()
+    with fleet.servers[1].full_disk():
+        until(lambda: b"free space" in fleet.servers[1].log.read_bytes())
+        sleep_until(fault_at_ms + 2 * LEASE_MS)
+    verdict = fleet.check("a full disk", fault_at_ms)
+    beside = [call for call in fleet.receiver.calls() if fleet.shard_of(call.name) == 0 and call.attempt == 1]
+    assert all(call.arrival_ms - call.scheduled_at_ms < 1_000 for call in beside)
+    assert verdict.duplicates < verdict.runs // 2
+
+
+@pytest.mark.parametrize("off_ms", [90_000, -90_000])
+def test_p4_a_host_whose_clock_is_off_fires_nothing_early_late_or_twice(fleet: Fleet, off_ms: int) -> None:
+    stepped, wrong = fleet.engine(), fleet.engine(clock_off_ms=off_ms)
+    at_ms = fleet.load(ahead_s=3)
+    sleep_until(at_ms + 1_030)
+    stepped.clock.set(-off_ms)
+    verdict = fleet.check("clocks off by 90 s", at_ms, 2)
+    assert wrong.told("clock.off")
+    assert stepped.told("clock.off")
+    flaky = sum(call.status == 503 for call in fleet.receiver.calls())
+    assert verdict.duplicates == flaky
+    assert verdict.recovery_ms < abs(off_ms) // 10
+
+
+def test_p10_a_worker_whose_first_query_fails_keeps_no_lease_from_one_that_works(fleet: Fleet) -> None:
+    half_alive = fleet.engine_that_cannot_read("jobs")
+    sound = fleet.engine()
+    fault_at_ms = now_ms()
+    fleet.every_second(20, second(1), fault_at_ms + 4_000)
+    until(lambda: half_alive.told("worker.stalled"))
+    fleet.check("a stage whose first query fails", fault_at_ms, may_fail=half_alive)
+    owners = {pid for (pid,) in fleet.rows("SELECT w.pid FROM leases l JOIN workers w USING (worker_id)")}
+    assert owners <= set(sound.children().values())
+
+
 def test_p3_a_rolling_restart_under_load_doubles_no_call(fleet: Fleet) -> None:
     engine = fleet.engine()
     at_ms = fleet.load(over_s=5)
@@ -246,12 +339,17 @@ def test_p10_a_keeper_that_was_stopped_for_long_does_its_work_when_it_wakes(flee
     engine = fleet.engine()
     keeper = engine.child("keeper")
     os.kill(keeper, signal.SIGSTOP)
+    # All that a keeper moves has stood still for hours.
+    for dsn in fleet.dsns:
+        fleet.rows_of(dsn, f"UPDATE marks SET mark_at = mark_at - {HOURS_MS}")
+        fleet.rows_of(dsn, f"UPDATE workers SET heartbeat_at = heartbeat_at - {HOURS_MS}")
     at_ms = fleet.load()
     sleep_until(at_ms + 1_030)
     engine.kill("executor-0")
     sleep_until(at_ms + 4_000)
     os.kill(keeper, signal.SIGCONT)
-    fleet.check("a keeper stopped for seconds", at_ms, 2)
+    fleet.check("a keeper hours late", at_ms, 2)
+    until(lambda: all(mark_ms > at_ms - HOURS_MS for (mark_ms,) in fleet.rows("SELECT mark_at FROM marks")))
 
 
 def test_p1_two_engines_that_start_stop_and_die_at_random_share_the_work(fleet: Fleet) -> None:

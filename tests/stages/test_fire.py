@@ -200,7 +200,8 @@ def test_p3_a_machine_that_slept_past_its_lease_fires_nothing_of_what_was_due_me
     async def body(gun: Gun) -> None:
         clock = SettableClock(gun.clock.now_ms())
         lease = Lease(None, [], Settings(), clock, Events(), lambda: None)  # type: ignore[arg-type]
-        lease._trusted_until_boot_ms = clock.boot_ms() + Settings().lease_ms
+        lease._trusted_until_boot_ms, lease._measured = clock.boot_ms() + Settings().lease_ms, True
+        assert lease.trusted()
         fire = Fire(gun.held, [lease], gun.client, lambda _: gun.tenant, lambda: RELEASED, [gun.ends], clock, Events())  # type: ignore[list-item]
         runs = [gun.run(f"/ok/slept-{number}", 60_000) for number in range(5)]
         for run in runs:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
+from engine.clock import OFFSET_MS_MAX, SystemClock
 from engine.config import Dsn
 from engine.service import Service
 from engine.stages.lease import STALLED_MS, STAND_ASIDE_MS, TRUST_MARGIN_PART
+from engine.stages.timekeep import Timekeep
 from tests.support.wait import until_async
 from tests.support.world import PARTITIONS, SETTINGS, Worker, World, run_world
+
+OFF_MS = 90_000
 
 
 async def beat(world: World, *workers: Worker) -> None:
@@ -121,5 +127,18 @@ def test_p10_a_stage_whose_first_query_fails_is_found_by_its_loop_and_its_lease_
         await world.rows("ALTER TABLE jobs RENAME COLUMN moved TO next_run_at")
         assert (len(half_alive.lease.partitions), len(sound.lease.partitions)) == (0, PARTITIONS)
         assert "worker.stalled" in world.names_told()
+
+    run_world(shard_dsn, body)
+
+
+def test_p4_a_keeper_whose_host_has_a_wrong_clock_does_nothing_before_it_has_the_shards_time(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        clock = SystemClock(lambda: time.time_ns() + OFF_MS * 1_000_000)
+        timekeep = Timekeep(world.shard, clock, world.events)
+        assert not timekeep.followed.is_set()
+        await timekeep.run_once(clock.now_ms())
+        assert timekeep.followed.is_set()
+        assert abs(clock.now_ms() - await world.shard.now_ms()) < OFFSET_MS_MAX
+        assert "clock.off" in world.names_told()
 
     run_world(shard_dsn, body)

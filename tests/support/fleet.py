@@ -8,28 +8,23 @@ an attempt had started.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
-import orjson
 from asyncmy.errors import MySQLError
 
 from engine.commands.audit import audit, lines
 from engine.commands.migrate import migrate
 from engine.config import Dsn
-from engine.errors import Conflict, StoreUnavailable
-from engine.local.listener import free_port
-from engine.local.mysqld import MIB, MysqlServer
-from engine.local.process import end_child, spawn
+from engine.errors import CommitUnknown, Conflict, StoreUnavailable
+from engine.local.mysqld import MIB
 from engine.local.receiver import Receiver
 from engine.local.record import Call
 from engine.model import (
@@ -43,33 +38,36 @@ from engine.model import (
     idempotency_key,
     partition_of,
 )
-from engine.store.connection import Connection, Row
-from engine.store.jobs import NewJob, create_jobs
+from engine.store.connection import Connection, Duplicate, Row
+from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.shard import Shard
 from engine.store.tenants import create_tenant
+from tests.support.breakable import BreakableServer, disk_library
+from tests.support.engines import READY_S, Engine
 from tests.support.mysql import query, server_folder
 from tests.support.proxy import Proxy
 from tests.support.wait import until
 
+Change = Callable[[Shard, JobRow | None], Awaitable[object]]
+
+# Of a user that may not do everything.
+HALF = "half_alive"
+
 PARTITIONS = 16
 JOBS_PER_TRANSACTION = 1_000
-READY_S = 40.0
-STOP_S = 40
+# A batch of outcomes gathers for 60 ms.
+LET_THEM_LOCK_S = 0.1
 # A machine that runs other things as well must not decide whether nothing is lost.
 FINAL_S = 60.0
 
-# Leases that are over soon: a fault is survived in seconds, and its test is short.
-SHORT_LEASES = ("--lease-ms", "2000", "--heartbeat-ms", "400")
-
-ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("SECONDZERO_")}
-
 
 @contextmanager
-def two_servers() -> Iterator[list[MysqlServer]]:
+def two_servers() -> Iterator[list[BreakableServer]]:
     """Two servers for a module's tests; each may be killed and started again."""
     with server_folder() as folder:
         sizes = {"buffer_pool_bytes": 128 * MIB, "redo_log_bytes": 100 * MIB}
-        servers = [MysqlServer(folder / f"s{number}", **sizes, say=lambda line: None) for number in (1, 2)]
+        library = disk_library(folder)
+        servers = [BreakableServer(folder / f"s{number}", library, **sizes, say=lambda line: None) for number in (1, 2)]
         try:
             for server in servers:
                 server.launch()
@@ -79,90 +77,6 @@ def two_servers() -> Iterator[list[MysqlServer]]:
         finally:
             for server in servers:
                 server.stop(0)
-
-
-class Engine:
-    """One `secondzero engine`: a supervisor with its executors and keeper."""
-
-    def __init__(self, log: Path, dsns: Sequence[Dsn], flags: Sequence[str]) -> None:
-        self.log = log
-        self._port = free_port()
-        self._command = [
-            *(sys.executable, "-m", "engine", "engine", "--executors", "2", "--allow-network", "127.0.0.0/8"),
-            *("--metrics-port", str(self._port), *SHORT_LEASES, *flags),
-            *(word for dsn in dsns for word in ("--shard", dsn.text())),
-        ]
-        self._process: Any = None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = spawn(self._command, log, signal.SIGKILL, environment=ENVIRON)
-
-    @property
-    def pid(self) -> int:
-        return int(self._process.pid)
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def ready(self) -> bool:
-        assert self.running, self.tail()
-        try:
-            urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5).close()
-        except (HTTPError, OSError):
-            return False
-        return True
-
-    def children(self) -> dict[str, int]:
-        """Process ids by name (`executor-0`, `keeper`) of those that are running now."""
-        running: dict[str, int] = {}
-        for event in self.events():
-            if event["event"] == "child.started":
-                running[event["child"]] = event["pid"]
-            elif event["event"] == "child.ended" and running.get(event["child"]) == event["pid"]:
-                del running[event["child"]]
-        return running
-
-    def child(self, name: str) -> int:
-        """Waits where it is being started again."""
-        return until(lambda: self.children().get(name), READY_S)
-
-    def kill(self, name: str) -> None:
-        os.kill(self.child(name), signal.SIGKILL)
-
-    def kill_all(self) -> None:
-        """As if the host lost its power: first the supervisor, then whatever the kernel has left."""
-        pids = [self.pid, *self.children().values()]
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self._process.wait()
-
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def stop(self) -> int:
-        """Drain; returns the exit status."""
-        return end_child(self._process, STOP_S)
-
-    def events(self) -> list[dict[str, Any]]:
-        """What it has told so far."""
-        found = []
-        for line in self.log.read_bytes().splitlines():
-            try:
-                found.append(orjson.loads(line))
-            except orjson.JSONDecodeError:
-                continue  # written half by a killed process, or no event
-        return found
-
-    def told(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in self.events() if event["event"] == name]
-
-    def tail(self) -> str:
-        return b"\n".join(self.log.read_bytes().splitlines()[-15:]).decode(errors="replace")
 
 
 class Run(NamedTuple):
@@ -195,7 +109,7 @@ class Fleet:
     """Two shards of their own databases, a tenant, a receiver; engines are started by the test."""
 
     def __init__(
-        self, folder: Path, servers: Sequence[MysqlServer], dsns: Sequence[Dsn], proxies: Sequence[Proxy]
+        self, folder: Path, servers: Sequence[BreakableServer], dsns: Sequence[Dsn], proxies: Sequence[Proxy]
     ) -> None:
         self.servers = list(servers)
         self.dsns = list(dsns)
@@ -208,15 +122,29 @@ class Fleet:
         self._named = 0
         self.tenant_id = asyncio.run(_tenant(dsns[0]))
 
-    def engine(self, *flags: str, wait: bool = True) -> Engine:
+    def engine(self, *flags: str, wait: bool = True, clock_off_ms: int = 0) -> Engine:
         """Another engine on the same shards, through their proxies."""
         dsns = [proxy.dsn(dsn) for proxy, dsn in zip(self.proxies, self.dsns, strict=True)]
-        engine = Engine(self._folder / f"engine-{len(self.engines)}.log", dsns, flags)
+        engine = Engine(self._folder / f"engine-{len(self.engines)}.log", dsns, flags, clock_off_ms)
         self.engines.append(engine)
         engine.start()
         if wait:
             until(engine.ready, READY_S)
             self.until_owned()
+        return engine
+
+    def engine_that_cannot_read(self, table: str) -> Engine:
+        """An engine that may do all but touch this table: its heart beats, and what needs the table fails."""
+        asked = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+        for dsn in self.dsns:
+            self.rows_of(dsn, f"CREATE USER IF NOT EXISTS {HALF}@localhost")
+            for (name,) in self.rows_of(dsn, asked):
+                if name != table:
+                    self.rows_of(dsn, f"GRANT ALL ON {dsn.database}.{name} TO {HALF}@localhost")
+        engine = Engine(self._folder / "half-alive.log", [replace(dsn, user=HALF) for dsn in self.dsns], (), 0)
+        self.engines.append(engine)
+        engine.start()
+        until(lambda: len(engine.told("lease.partitions")) >= 2 * len(self.dsns), READY_S)
         return engine
 
     def until_owned(self) -> None:
@@ -264,6 +192,22 @@ class Fleet:
         self._create(schedules, path, settings or {})
         self._expected = watched
 
+    def create_repeated(self, schedules: Mapping[str, RunAt | Cron]) -> None:
+        """Jobs made as a caller does it whose answer may be lost: looked for, and made again where they are not."""
+        target = HttpTarget(f"{self.receiver.url}/any/repeated")
+        for name, schedule in schedules.items():
+            partition_id = partition_of(self.tenant_id, name, PARTITIONS)
+            job = NewJob(self.tenant_id, name, partition_id, Definition(schedule, target), False)
+            self.change_repeated(name, partial(_create_once, new=job))
+
+    def change_repeated(self, name: str, change: Change) -> None:
+        """Change a job, or create it; again where the answer was lost."""
+        asyncio.run(_repeated(self._through(name), (self.tenant_id, name), change))
+
+    def _through(self, name: str) -> Dsn:
+        index = self.shard_of(name)
+        return self.proxies[index].dsn(self.dsns[index])
+
     def shard_of(self, name: str) -> int:
         return partition_of(self.tenant_id, name, PARTITIONS) % len(self.dsns)
 
@@ -300,6 +244,16 @@ class Fleet:
     def hold_locks(self, table: str, seconds: float) -> int:
         """Lock a table's rows on every shard, backwards, for a moment; deadlocks are part of it."""
         return asyncio.run(_hold_locks(self.dsns, table, seconds))
+
+    def lock_backwards(self) -> None:
+        """Lock what is deferred and then its runs, against the order that everybody else keeps."""
+        for dsn in self.dsns:
+            asyncio.run(_lock_backwards(dsn))
+
+    def deadlocks(self) -> int:
+        """How many the servers have broken so far."""
+        counted = "SELECT CAST(count AS SIGNED) FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+        return sum(row[0] for row in self.rows(counted))
 
     @contextmanager
     def idle_transaction(self, sql: str) -> Iterator[None]:
@@ -344,8 +298,16 @@ class Fleet:
         ended = [engine for engine in self.engines if engine._process.poll() not in (None, 0, -signal.SIGKILL)]
         assert not ended, ended[0].tail()
 
-    def check(self, fault: str, fault_at_ms: int, faults: int = 1, seconds: float = FINAL_S) -> Verdict:
-        """Wait for the end of every run; then nothing is lost, nothing early, and every second call had its reason."""
+    def check(
+        self,
+        fault: str,
+        fault_at_ms: int,
+        faults: int = 1,
+        seconds: float = FINAL_S,
+        may_fail: Engine | None = None,
+    ) -> Verdict:
+        """Wait for the end of every run; then nothing is lost, nothing early, and every second call had its reason.
+        Stages of ours have met nothing that they do not know, but for those of an engine that was made so."""
         self.until_final(seconds)
         runs = {(run.job_id, run.scheduled_at_ms): run for run in self.runs()}
         calls = self.receiver.calls()
@@ -357,7 +319,8 @@ class Fleet:
         assert not lost, (verdict, lost[:5])
         assert result.flawless, "\n".join(lines(result))
         assert result.tally.open == 0
-        assert not [event for engine in self.engines for event in engine.told("stage.failed")], self._failures()
+        failed = [engine for engine in self.engines if engine is not may_fail and engine.told("stage.failed")]
+        assert not failed, self._failures()
         return verdict
 
     def _lost(self, runs: Mapping[tuple[int, int], Run], calls: Sequence[Call]) -> list[str]:
@@ -424,7 +387,7 @@ def sleep_until(at_ms: int) -> None:
 
 
 @contextmanager
-def fleet_of(servers: Sequence[MysqlServer], name: str) -> Iterator[Fleet]:
+def fleet_of(servers: Sequence[BreakableServer], name: str) -> Iterator[Fleet]:
     """A clean fleet on these servers, its engines ended afterwards."""
     dsns = [server.dsn(name) for server in servers]
     asyncio.run(migrate(dsns, PARTITIONS))
@@ -439,6 +402,37 @@ def fleet_of(servers: Sequence[MysqlServer], name: str) -> Iterator[Fleet]:
         yield fleet
     for dsn in dsns:
         asyncio.run(query(dsn, f"DROP DATABASE {name}"))
+
+
+async def _create_once(shard: Shard, there: JobRow | None, new: NewJob) -> None:
+    if there is None:
+        await create_jobs(shard, [new])
+
+
+async def _repeated(dsn: Dsn, name: tuple[int, str], change: Change) -> None:
+    """Until an answer came. A job is looked for before each try: what was not answered may have been done."""
+    shard = Shard(dsn, 0)
+    try:
+        while True:
+            try:
+                job = (await find_jobs(shard, [name])).get(name)
+                await change(shard, job)
+            except (CommitUnknown, Duplicate):
+                continue
+            return
+    finally:
+        await shard.close()
+
+
+async def _lock_backwards(dsn: Dsn) -> None:
+    connection = await _begun(dsn, "SELECT * FROM deferred ORDER BY partition_id DESC FOR UPDATE")
+    try:
+        await asyncio.sleep(LET_THEM_LOCK_S)
+        await connection.run(b"SELECT * FROM runs WHERE state = 2 ORDER BY scheduled_at DESC FOR UPDATE")
+    except Conflict:
+        pass  # it is we who were chosen
+    finally:
+        await connection.close()
 
 
 async def _begun(dsn: Dsn, sql: str) -> Connection:
