@@ -10,6 +10,7 @@ from api.fields import Instant
 from api.limits import DEFAULTS
 from api.names import NAME
 from api.runs import STATES
+from api.stats import ENDS, SPANS_MS
 from engine.model import OutcomeKind, Reason, Trigger
 from engine.rules.schedule import Effect, Mark
 
@@ -98,6 +99,9 @@ _FAULT = _object(
 _SECRET = {"secret": TEXT, "created_at": TIME, "retires_at": TIME_OR_NULL}
 _LIMITS: Schema = {"type": "object", "additionalProperties": COUNT, "required": sorted(DEFAULTS)}
 
+_MEAN_AND_MAX = _object({"mean": {"type": "number"}, "max": {"type": "integer"}}, says="Null where nothing was called.")
+_SPANS = {name: ref("Stats") for name in SPANS_MS}
+
 ANSWERS: dict[str, Schema] = {
     "Problem": _object(
         {
@@ -115,6 +119,18 @@ ANSWERS: dict[str, Schema] = {
     "RunWithAttempts": _object(_RUN | {"attempt_list": _list(ref("Attempt"))}, _RUN_OPTIONAL),
     "Attempt": _object(_ATTEMPT),
     "RunPage": _page("runs", "Run"),
+    "JobStats": _object({"job": NAME.schema(), **_SPANS}),
+    "Stats": _object(
+        {
+            "from": TIME,
+            "to": TIME | {"description": "What is later is not counted yet."},
+            "runs": _object(dict.fromkeys(ENDS, COUNT)),
+            "lag_ms": _or_null(_MEAN_AND_MAX),
+            "duration_ms": _or_null(_MEAN_AND_MAX),
+            "complete": {"type": "boolean", "description": "False where there were more runs than could be counted."},
+        },
+        says="Ended runs by their scheduled time; lag and duration are those of the last call of each.",
+    ),
     "DeadLetter": _object(_RUN | {"died_at": TIME}, _RUN_OPTIONAL),
     "DeadLetterPage": _page("dead_letters", "DeadLetter"),
     "Acted": _object({"count": COUNT, "more": {"type": "boolean", "description": "Whether to call again."}}),
@@ -162,6 +178,7 @@ ANSWERS: dict[str, Schema] = {
         {
             "limits": _LIMITS,
             "used": _object({"requests_per_s": COUNT, "jobs": COUNT}),
+            "runs": _object(_SPANS),
         }
     ),
     "SigningSecrets": _object({"signing_secrets": _list(_object(_SECRET))}),

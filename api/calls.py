@@ -136,6 +136,15 @@ CALLS: dict[tuple[str, str], Doc] = {
         headers=ONCE,
         problems=(NOT_FOUND, CONFLICT),
     ),
+    ("GET", "/v1/jobs/{name}/stats"): Doc(
+        "get_job_stats",
+        "How a job's runs ended, how late and how long they were",
+        "Runs",
+        {200: "JobStats"},
+        "Of the runs that were scheduled in the last hour, day and 30 days and have ended. The longer spans begin with"
+        " a full hour. Times that were skipped without a run of their own (missed, paused) are not counted.",
+        problems=_ENTITY,
+    ),
     ("GET", "/v1/jobs/{name}/runs"): Doc(
         "list_runs",
         "List a job's runs",
@@ -216,7 +225,14 @@ CALLS: dict[tuple[str, str], Doc] = {
     ("GET", "/v1/forecast"): Doc(
         "get_forecast", "The coming hour, second by second", "Time", {200: "Forecast"}, problems=(INVALID,)
     ),
-    ("GET", "/v1/usage"): Doc("get_usage", "Limits and what is used", "Account", {200: "Usage"}, problems=(INVALID,)),
+    ("GET", "/v1/usage"): Doc(
+        "get_usage",
+        "Limits and what is used",
+        "Account",
+        {200: "Usage"},
+        "And how the runs of all jobs ended, by full hours, to a few minutes ago; what ended late is counted later.",
+        problems=(INVALID,),
+    ),
     ("GET", "/v1/signing-secrets"): Doc(
         "list_signing_secrets",
         "What calls are signed with",

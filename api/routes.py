@@ -21,6 +21,7 @@ from api.forecast import forecast
 from api.job_patch import patch_job
 from api.names import name_faults
 from api.service import Service
+from api.stats import job_stats
 from api.usage import usage
 
 
@@ -35,6 +36,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/v1/jobs", GET=job_list.list_jobs),
         at("/v1/jobs:batch", POST=batch),
         at("/v1/jobs/{name:name}/runs", GET=runs.list_runs),
+        at("/v1/jobs/{name:name}/stats", GET=job_stats),
         at("/v1/jobs/{name:name}/runs/{scheduled_at}:cancel", POST=run_verbs.cancel),
         at("/v1/jobs/{name:name}/runs/{scheduled_at}:retry", POST=run_verbs.retry),
         at("/v1/jobs/{name:name}/runs/{scheduled_at}", GET=runs.get_run),

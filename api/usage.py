@@ -5,6 +5,7 @@ from __future__ import annotations
 from api.limits import JOBS_LIMIT, REQUESTS_LIMIT, limits_of
 from api.requests import EMPTY_QUERY, Call
 from api.responses import Answer
+from api.stats import tenant_stats
 
 
 async def usage(call: Call) -> Answer:
@@ -16,4 +17,4 @@ async def usage(call: Call) -> Answer:
         REQUESTS_LIMIT: service.rates.used(call.tenant_id, limits[REQUESTS_LIMIT]),
         JOBS_LIMIT: await service.counts.jobs(call.tenant_id),
     }
-    return Answer({"limits": limits, "used": used})
+    return Answer({"limits": limits, "used": used, "runs": await tenant_stats(call)})

@@ -24,6 +24,7 @@ from engine.stages.neighbours import Neighbours
 from engine.stages.notify import Notify
 from engine.stages.reap import Reap
 from engine.stages.record import Record
+from engine.stages.rollup import Rollup
 from engine.stages.sweep import Sweep
 from engine.stages.tidy import Tidy
 from engine.stages.timekeep import Timekeep
@@ -42,6 +43,7 @@ RECORD_INTERVAL_MS = 10_000
 TIDY_INTERVAL_MS = 10_000
 DAYS_INTERVAL_MS = 5_000
 BACKLOG_INTERVAL_MS = 5_000
+ROLLUP_INTERVAL_MS = 10_000
 HEALTH_INTERVAL_MS = 500
 
 
@@ -105,6 +107,8 @@ class Keeper:
         self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
         record = Record(shard, partitions, self._settings, self._events)
         self._serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
+        rollup = Rollup(shard, partitions, self._clock, self._events)
+        self._serve(f"rollup-{number}", rollup.run_once, ROLLUP_INTERVAL_MS)
         tidy = Tidy(shard, partitions, self._settings, self._events)
         self._serve(f"tidy-{number}", tidy.run_once, TIDY_INTERVAL_MS)
         self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)

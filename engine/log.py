@@ -35,6 +35,8 @@ WORDING: dict[str, tuple[int, str]] = {
     "statement.ended": (COUNTED, "a statement was answered"),
     "backlog.seen": (COUNTED, "how far planning has come"),
     "mark.busy": (DEBUG, "a mark was held by a planner"),
+    "hour.counted": (DEBUG, "an hour of one partition was counted"),
+    "count.busy": (DEBUG, "another keeper counts this partition"),
     "day.made": (INFO, "a day was made"),
     "day.kept": (INFO, "a day is past its retention but cannot be dropped yet"),
     "rows.tidied": (DEBUG, "what has had its time was removed"),

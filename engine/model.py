@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+HOUR_MS = 3_600_000
+
 
 class JobState(IntEnum):
     """State of a job's row. ``finished`` is not stored: an active job without a next time whose last time has come."""

@@ -52,6 +52,13 @@ CREATE TABLE `brakes` (
   KEY `released` (`released_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
+CREATE TABLE `counted` (
+  `partition_id` smallint unsigned NOT NULL,
+  `counted_to` bigint NOT NULL,
+  `seen_to` bigint NOT NULL,
+  PRIMARY KEY (`partition_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `dead_letters` (
   `partition_id` smallint unsigned NOT NULL,
   `scheduled_at` bigint NOT NULL,
@@ -105,6 +112,24 @@ CREATE TABLE `floor` (
   `floor_at` bigint NOT NULL,
   PRIMARY KEY (`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `job_hours` (
+  `partition_id` smallint unsigned NOT NULL,
+  `hour_at` bigint NOT NULL,
+  `job_id` bigint unsigned NOT NULL,
+  `succeeded` int unsigned NOT NULL,
+  `failed` int unsigned NOT NULL,
+  `cancelled` int unsigned NOT NULL,
+  `skipped` int unsigned NOT NULL,
+  `called` int unsigned NOT NULL,
+  `lag_sum_ms` bigint NOT NULL,
+  `lag_max_ms` bigint NOT NULL,
+  `duration_sum_ms` bigint NOT NULL,
+  `duration_max_ms` bigint NOT NULL,
+  PRIMARY KEY (`partition_id`,`hour_at`,`job_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci
+/*!50100 PARTITION BY RANGE (`hour_at`)
+(PARTITION day_start VALUES LESS THAN (0) ENGINE = InnoDB) */;
 
 CREATE TABLE `job_labels` (
   `tenant_id` int unsigned NOT NULL,
@@ -202,6 +227,14 @@ CREATE TABLE `partitions` (
   PRIMARY KEY (`partition_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
+CREATE TABLE `recounts` (
+  `partition_id` smallint unsigned NOT NULL,
+  `hour_at` bigint NOT NULL,
+  `due_at` bigint NOT NULL,
+  `marks` int unsigned NOT NULL,
+  PRIMARY KEY (`partition_id`,`hour_at`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `requests` (
   `tenant_id` int unsigned NOT NULL,
   `key_hash` binary(32) NOT NULL,
@@ -271,6 +304,24 @@ CREATE TABLE `skips` (
   `written_at` bigint NOT NULL,
   PRIMARY KEY (`partition_id`,`job_id`,`from_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `tenant_hours` (
+  `tenant_id` int unsigned NOT NULL,
+  `hour_at` bigint NOT NULL,
+  `partition_id` smallint unsigned NOT NULL,
+  `succeeded` int unsigned NOT NULL,
+  `failed` int unsigned NOT NULL,
+  `cancelled` int unsigned NOT NULL,
+  `skipped` int unsigned NOT NULL,
+  `called` int unsigned NOT NULL,
+  `lag_sum_ms` bigint NOT NULL,
+  `lag_max_ms` bigint NOT NULL,
+  `duration_sum_ms` bigint NOT NULL,
+  `duration_max_ms` bigint NOT NULL,
+  PRIMARY KEY (`tenant_id`,`hour_at`,`partition_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci
+/*!50100 PARTITION BY RANGE (`hour_at`)
+(PARTITION day_start VALUES LESS THAN (0) ENGINE = InnoDB) */;
 
 CREATE TABLE `tenants` (
   `tenant_id` int unsigned NOT NULL AUTO_INCREMENT,

@@ -1,4 +1,4 @@
-"""Days: the pieces of runs and attempts are made ahead of time. The keeper alone has the right to do so."""
+"""Days: the pieces of runs, attempts and rollups are made ahead of time. The keeper alone has the right to do so."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ DAYS_AHEAD = 3
 DAYS_BACK = 1
 
 TABLES = ("runs", "attempts")
+ROLLUPS = ("job_hours", "tenant_hours")
 
 
 class Days:
@@ -32,7 +33,7 @@ class Days:
         if self._made_until_ms >= _day(now_ms) + (DAYS_AHEAD + 1) * DAY_MS:
             return False
         today_ms = _day(await self._shard.now_ms())
-        for table in TABLES:
+        for table in (*TABLES, *ROLLUPS):
             await self._make(table, today_ms)
         self._made_until_ms = today_ms + (DAYS_AHEAD + 1) * DAY_MS
         return False

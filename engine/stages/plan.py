@@ -25,6 +25,7 @@ from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection, Duplicate
+from engine.store.rollups import note_recounts
 from engine.store.shard import Shard
 from engine.store.statements import BATCH_ROWS_MAX, Value
 
@@ -65,6 +66,7 @@ class Batch:
         self.claimed: list[HeldRun] = []
         self.runs: list[tuple[object, ...]] = []
         self.deferred: list[tuple[object, ...]] = []
+        self.below_mark: list[tuple[int, int]] = []
         self.skips: list[tuple[object, ...]] = []
         self.notices: list[tuple[int, ...]] = []
         self.advances: list[tuple[object, ...]] = []
@@ -139,7 +141,7 @@ class Plan:
             batch = Batch()
             async with self._shard.transaction() as connection:
                 await self._fill(batch, connection, work, now_ms, horizon_at_ms)
-                await self._write(batch, connection)
+                await self._write(batch, connection, now_ms)
             return batch
 
         try:
@@ -249,12 +251,13 @@ class Plan:
              self._lease.worker_id, run.lease_until_ms)
         )  # fmt: skip
 
-    async def _write(self, batch: Batch, connection: Connection) -> None:
+    async def _write(self, batch: Batch, connection: Connection, now_ms: int) -> None:
         bytes_max = self._shard.packet_bytes_max
         if batch.runs:
             await self._insert_runs(batch, connection)
         if batch.deferred:
             await connection.execute_rows("insert_deferred", sorted(batch.deferred), bytes_max=bytes_max)
+            await note_recounts(connection, batch.below_mark, now_ms, bytes_max)
         if batch.skips:
             await connection.execute_rows("insert_skips", sorted(batch.skips), bytes_max=bytes_max)
         if batch.notices:
@@ -358,6 +361,8 @@ def _enter_deferred(
     )
     reason = Reason.CATCH_UP if time.trigger == Trigger.CATCH_UP else Reason.SCHEDULED
     batch.deferred.append((*key, max(now_ms, time.scheduled_at_ms), reason, call.definition.priority))
+    if time.scheduled_at_ms < mark_at_ms:
+        batch.below_mark.append((key.partition_id, key.scheduled_at_ms))
 
 
 def _key_of(row: Sequence[object]) -> tuple[object, ...]:

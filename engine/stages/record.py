@@ -3,7 +3,8 @@
 A day goes in three steps. The shard's floor is raised to its end: planners read the floor FOR SHARE, so nothing is put
 below it from then on. Then we wait until nothing open is left there: an open run below the mark stands in ``deferred``,
 so no day is ever scanned for it. Then the piece is dropped, at a quiet moment and only while no transaction holds the
-table for long, because a DROP that waits stalls every statement behind it.
+table for long, because a DROP that waits stalls every statement behind it. What it holds has been counted before: the
+rollups have days of their own, and keep them longer than the API asks for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from engine.config import Settings
 from engine.errors import Conflict
 from engine.events import Events
-from engine.stages.days import DAY_MS, TABLES
+from engine.stages.days import DAY_MS, ROLLUPS, TABLES
 from engine.store.shard import Shard
 from engine.store.statements import Name, Value
 
@@ -21,7 +22,13 @@ from engine.store.statements import Name, Value
 QUIET_FROM_S, QUIET_TO_S = 15, 45
 
 # Holding the table for longer than this, a transaction would let a DROP stall those behind it.
-HOLDER_AGE_S = 1
+HOLDER_AGE_S = 0.2
+
+# Its file may be many gigabytes large.
+DROP_MS_MAX = 60_000
+
+# Numbers are told over 30 days.
+ROLLUP_DAYS = 31
 
 
 class Record:
@@ -38,20 +45,32 @@ class Record:
         now_ms = await self._shard.now_ms()
         if not QUIET_FROM_S <= now_ms // 1000 % 60 < QUIET_TO_S:
             return False
+        await self._drop_rollups(now_ms)
         day = await self._oldest_day()
         if day is None or day[1] > now_ms - self._settings.retention_days * DAY_MS:
             return False
         name, until_ms = day
         await self._raise_floor(until_ms)
-        if await self._still_open(until_ms):
-            self._events.emit("day.kept", day=name, reason="open runs", shard=self._shard.index)
+        reason = await self._needed(until_ms)
+        if reason:
+            self._events.emit("day.kept", day=name, reason=reason, shard=self._shard.index)
             return False
-        return await self._drop(name)
+        return await self._drop(name, TABLES)
+
+    async def _drop_rollups(self, now_ms: int) -> None:
+        for table in ROLLUPS:
+            days = await self._days(table)
+            if len(days) > 1 and days[0][1] <= now_ms - ROLLUP_DAYS * DAY_MS:
+                await self._drop(days[0][0], (table,))
 
     async def _oldest_day(self) -> tuple[Name, int] | None:
-        rows = (await self._shard.execute("days_of_table", {"table_name": "runs"})).rows
-        days = [(Name(row[0]), int(row[1])) for row in rows if int(row[1]) > 0]
+        days = await self._days("runs")
         return days[0] if len(days) > 1 else None
+
+    async def _days(self, table: str) -> list[tuple[Name, int]]:
+        """The oldest first, each with its end."""
+        rows = (await self._shard.execute("days_of_table", {"table_name": table})).rows
+        return [(Name(row[0]), int(row[1])) for row in rows if int(row[1]) > 0]
 
     async def _raise_floor(self, floor_at_ms: int) -> None:
         async with self._shard.transaction() as connection:
@@ -59,29 +78,39 @@ class Record:
             if row[0] < floor_at_ms:
                 await connection.execute("raise_floor", {"floor_at": floor_at_ms})
 
-    async def _still_open(self, until_ms: int) -> bool:
+    async def _needed(self, until_ms: int) -> str | None:
+        """Why nothing below this time may be dropped yet."""
         values: dict[str, Value] = {"partitions": self._all_partitions, "until_at": until_ms}
         deferred = await self._shard.execute("deferred_below", values)
         unswept = await self._shard.execute("marks_below", values)
-        return bool(deferred.rows or unswept.rows)
+        if deferred.rows or unswept.rows:
+            return "open runs"
+        uncounted = await self._shard.execute("counted_below", values)
+        return "not counted yet" if uncounted.rows else None
 
-    async def _drop(self, day: Name) -> bool:
+    async def _drop(self, day: Name, tables: Sequence[str]) -> bool:
         """False, and later again, where a transaction holds one of the tables."""
-        for table in TABLES:
+        for table in tables:
             holders = await self._shard.execute("long_holders", {"table_name": table, "age_s": HOLDER_AGE_S})
             if holders.rows:
                 self._events.emit("day.kept", day=day, reason="a long transaction", shard=self._shard.index)
                 return False
         try:
-            for table in reversed(TABLES):
+            for table in reversed(tables):
                 await self._drop_from(table, day)
         except Conflict:
             self._events.emit("day.kept", day=day, reason="the table is busy", shard=self._shard.index)
             return False
-        self._events.emit("day.dropped", day=day, shard=self._shard.index)
+        self._events.emit("day.dropped", day=day, tables=tables, shard=self._shard.index)
         return True
 
     async def _drop_from(self, table: str, day: Name) -> None:
-        days = (await self._shard.execute("days_of_table", {"table_name": table})).rows
-        if day in {row[0] for row in days}:
-            await self._shard.execute(f"drop_day_of_{table}", {"day": day})
+        if day not in {name for name, _ in await self._days(table)}:
+            return
+        async with self._shard.connection() as connection:
+            await connection.execute("wait_briefly")
+            try:
+                await connection.execute(f"drop_day_of_{table}", {"day": day}, DROP_MS_MAX)
+            finally:
+                if connection.usable:
+                    await connection.execute("wait_as_usual")

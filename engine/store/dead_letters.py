@@ -10,6 +10,7 @@ from engine.store.changes import open_run
 from engine.store.connection import Connection
 from engine.store.lists import AFTER_EVERY_NAME, ROWS_READ_MAX, RunRow
 from engine.store.requests import Finish, do_nothing
+from engine.store.rollups import note_recounts
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -140,6 +141,7 @@ async def _retry(connection: Connection, tenant_id: int, keys: Sequence[RunKey],
     await connection.execute_rows("revive_runs", fences, bounds, bytes_max=bytes_max)
     due = [(*run[:3], now_ms, Reason.RETRY, run.priority) for run in runs]
     await connection.execute_rows("insert_deferred", due, bytes_max=bytes_max)
+    await note_recounts(connection, [run[:2] for run in runs], now_ms, bytes_max)
     revived = [run[:3] for run in runs]
     await connection.execute_rows("delete_dead_letters", revived, {"tenant_id": tenant_id}, bytes_max=bytes_max)
     return len(runs)

@@ -54,6 +54,18 @@ async def holders(world: World) -> list[Row]:
     return list(answer.rows)
 
 
+def kept(world: World) -> list[str]:
+    return [fields["reason"] for name, fields in world.told if name == "day.kept"]
+
+
+async def until_waiting_for_table(world: World) -> None:
+    asked = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock%'"
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if await world.rows(asked):
+                return
+
+
 async def record_all(world: World, stage: Record) -> None:
     while await stage.run_once(world.now_ms):
         pass
@@ -100,10 +112,27 @@ def test_a_long_reading_transaction_delays_the_drop_and_stalls_nobody(shard_dsn:
                     pass
             await stage.run_once(world.now_ms)
             assert (await days(world))[0] == "d1"
-            told = [fields["reason"] for name, fields in world.told if name == "day.kept"]
-            assert told == ["a long transaction"]
+            assert kept(world) == ["a long transaction"]
         await record_all(world, stage)
         assert (await days(world))[0] == "d4"
+
+    old_world(shard_dsn, body)
+
+
+def test_a_transaction_that_began_just_now_holds_up_the_drop_for_a_second_and_nobody_longer(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        async with world.shard.transaction() as reader:
+            await reader.run(b"SELECT COUNT(*) FROM runs")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(record, "HOLDER_AGE_S", 60)
+                dropping = asyncio.create_task(stage.run_once(world.now_ms))
+                await until_waiting_for_table(world)
+                # Behind the waiting DROP, but not for as long as a session waits for a row.
+                await world.rows("SELECT COUNT(*) FROM runs")
+                await dropping
+            assert kept(world) == ["the table is busy"]
+        await record_all(world, stage)
+        assert (await days(world))[0] == (await days(world, "attempts"))[0] == "d4"
 
     old_world(shard_dsn, body)
 
@@ -137,3 +166,37 @@ def test_a_retention_made_longer_on_a_live_shard_keeps_what_is_there(shard_dsn: 
     old_world(shard_dsn, body)
 
 
+def test_a_retention_made_shorter_and_longer_again_plans_nothing_into_days_that_are_gone(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        shorter = Settings(partition_count=PARTITIONS, retention_days=2)
+        await record_all(world, Record(world.shard, world.partitions, shorter, world.events))
+        oldest = (await days(world))[0]
+        await record_all(world, stage)
+        assert (await days(world))[0] == oldest
+        today_ms = world.now_ms - world.now_ms % DAY_MS
+        job_id = await world.job(
+            "daily", Cron("0 0 * * *"), missed_runs=MissedRuns.ALL, next_run_at_ms=today_ms - 5 * DAY_MS
+        )
+        worker = await world.worker().join()
+        await worker.plan_all()
+        floor_ms = (await world.rows("SELECT floor_at FROM floor"))[0][0]
+        times = await world.rows(f"SELECT MIN(scheduled_at) FROM runs WHERE job_id = {job_id}")
+        assert times == [(floor_ms,)]
+        skipped = await world.rows(f"SELECT reason, to_at FROM skips WHERE job_id = {job_id}")
+        assert skipped == [(Reason.TOO_OLD, floor_ms - DAY_MS)]
+
+    old_world(shard_dsn, body)
+
+
+def test_rollups_are_dropped_by_themselves_after_31_days_whatever_the_retention(shard_dsn: Dsn) -> None:
+    async def body(world: World, stage: Record, first_ms: int) -> None:
+        for table in ("job_hours", "tenant_hours"):
+            pieces = ", ".join(f"PARTITION h{n} VALUES LESS THAN ({first_ms + n * DAY_MS})" for n in range(1, 38))
+            await world.rows(f"ALTER TABLE {table} PARTITION BY RANGE (hour_at) ({pieces})")
+        longer = Settings(partition_count=PARTITIONS, retention_days=RETENTION_DAYS + 10)
+        for _ in range(5):
+            await Record(world.shard, world.partitions, longer, world.events).run_once(world.now_ms)
+        assert (await days(world, "job_hours"))[0] == (await days(world, "tenant_hours"))[0] == "h3"
+        assert (await days(world))[0] == "d1"
+
+    old_world(shard_dsn, body)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from engine.config import Dsn
+from engine.model import HOUR_MS
+from engine.stages.days import DAY_MS
 from engine.store import statements
 from engine.store.connection import Row
 from engine.store.statements import Value
@@ -22,6 +24,7 @@ RANGE = {"tenant_id": TENANT, "after": "job-1", "from_name": "", "to_name": "~"}
 FILTER = {"state": None, "finished": None, "next_before": None, "now_ms": NOW_MS, "scan_max": ROWS, "rows_max": ROWS}
 LABEL: dict[str, Value] = {"label": "team", "label_value": "x", "labels_more": 1, "more_labels": [("env", "prod")]}
 DAY = {"partition_id": 3, "job_id": 99, "from_at": FULL_DAY_MS, "to_at": FULL_DAY_MS + 86_399_999}
+HOURS = range(FULL_DAY_MS, FULL_DAY_MS + DAY_MS, HOUR_MS)
 LETTERS = {
     "tenant_id": TENANT, "died_to": NOW_MS, "partition_id": 1, "scheduled_at": 1, "job_id": 1, "name": None,
     "from_name": "", "to_name": "~", "from_at": None, "to_at": None, "scan_max": ROWS, "rows_max": ROWS,
@@ -48,6 +51,9 @@ CALLS: list[tuple[str, Sequence[tuple[object, ...]], Mapping[str, Value], str, s
     ("skips_of_job", [], {**DAY, "rows_max": ROWS}, "skips", "PRIMARY"),
     ("dead_letters_page", [], LETTERS, "dead_letters", "of_tenant"),
     ("dead_letter_after_scan", [], {**LETTERS, "skipped": ROWS}, "dead_letters", "of_tenant"),
+    ("sum_runs_of_job", [], {**DAY, "rows_max": ROWS}, "runs", "of_job"),
+    ("busy_hours_of_job", [], {**DAY, "hours": HOURS}, "job_hours", "PRIMARY"),
+    ("sum_tenant_hours", [], {"tenant_id": TENANT, "from_at": FULL_DAY_MS, "to_at": NOW_MS}, "tenant_hours", "PRIMARY"),
     ("signals_left", [], {"first_id": 1, "last_id": 5}, "signals", "sequence"),
     ("keys_by_hash", [(bytes([n]) * 32,) for n in range(9)], {}, "k", "PRIMARY"),
     ("requests_by_key", [(TENANT, bytes([n]) * 32) for n in range(9)], {}, "requests", "PRIMARY"),
@@ -95,6 +101,8 @@ async def fill_for_tenants(world: World) -> None:
         "api_keys": [(n, n, "k", "full", NOW_MS) for n in many],
         "attempts": [(n % 8, FULL_DAY_MS + n, n, 1, 9, 1, 500, NOW_MS, NOW_MS, "", "") for n in many],
         "dead_letters": [(n % 8, FULL_DAY_MS + n, n, TENANT, f"job-{n}", 1, 5, 2, 1, 1, 1, NOW_MS + n) for n in many],
+        "job_hours": [(n % 8, FULL_DAY_MS + n % 24 * HOUR_MS, n, *[1] * 9) for n in many],
+        "tenant_hours": [(n, FULL_DAY_MS + n % 24 * HOUR_MS, n % 8, *[1] * 9) for n in many],
     }
     columns = {
         "tenants": "(tenant_id, name, created_at)",

@@ -11,6 +11,7 @@ from engine.rules.notices import RANGES_TOLD, About, notice_row
 from engine.rules.planning import MissedPolicy, PlannedTime, Skip, skipped_range
 from engine.rules.schedule import is_evaluable
 from engine.store.changes.change import Change
+from engine.store.rollups import note_recounts
 
 
 def missed_policy(definition: Definition) -> MissedPolicy:
@@ -51,6 +52,8 @@ async def enter(change: Change, times: Sequence[PlannedTime]) -> None:
     ]
     if deferred:
         await change.connection.execute_rows("insert_deferred", deferred, bytes_max=change.bytes_max)
+        below_mark = [row[:2] for row in deferred if row[1] < change.mark_at_ms]
+        await note_recounts(change.connection, below_mark, change.now_ms, change.bytes_max)
 
 
 async def _insert_waiting(change: Change, times: Sequence[PlannedTime]) -> None:

@@ -6,17 +6,39 @@ SELECT PARTITION_NAME, PARTITION_DESCRIPTION FROM information_schema.PARTITIONS
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :table_name AND PARTITION_NAME IS NOT NULL
 ORDER BY PARTITION_ORDINAL_POSITION
 
+-- name: wait_briefly
+-- While DDL waits for a table, all that comes to it waits behind: no longer than a second.
+SET SESSION lock_wait_timeout = 1
+
+-- name: wait_as_usual
+SET SESSION lock_wait_timeout = 3
+
 -- name: add_day_to_runs
 ALTER TABLE runs ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 
 -- name: add_day_to_attempts
 ALTER TABLE attempts ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 
+-- name: add_day_to_job_hours
+ALTER TABLE job_hours ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
+
+-- name: add_day_to_tenant_hours
+ALTER TABLE tenant_hours ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
+
 -- name: drop_day_of_runs
 ALTER TABLE runs DROP PARTITION :day
 
 -- name: drop_day_of_attempts
 ALTER TABLE attempts DROP PARTITION :day
+
+-- name: drop_day_of_job_hours
+ALTER TABLE job_hours DROP PARTITION :day
+
+-- name: drop_day_of_tenant_hours
+ALTER TABLE tenant_hours DROP PARTITION :day
+
+-- name: share_floor
+SELECT floor_at FROM floor WHERE id = 1 FOR SHARE
 
 -- name: lock_floor
 SELECT floor_at FROM floor WHERE id = 1 FOR UPDATE NOWAIT
@@ -39,4 +61,4 @@ FROM performance_schema.metadata_locks AS m
 JOIN performance_schema.threads AS t ON t.THREAD_ID = m.OWNER_THREAD_ID
 JOIN performance_schema.events_transactions_current AS x ON x.THREAD_ID = m.OWNER_THREAD_ID AND x.STATE = 'ACTIVE'
 WHERE m.OBJECT_TYPE = 'TABLE' AND m.OBJECT_SCHEMA = DATABASE() AND m.OBJECT_NAME = :table_name
-  AND m.LOCK_STATUS = 'GRANTED' AND x.TIMER_WAIT >= :age_s * 1000000000000
+  AND m.LOCK_STATUS = 'GRANTED' AND x.TIMER_WAIT >= :age_s * 1e12

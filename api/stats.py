@@ -1,0 +1,77 @@
+"""Numbers of a job, and of a whole tenant: how many runs ended how, and how late and long they were."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from api.errors import not_found
+from api.requests import EMPTY_QUERY, Call
+from api.responses import Answer
+from engine.errors import StoreUnavailable
+from engine.model import HOUR_MS
+from engine.rules.timestamps import format_time
+from engine.store.lists import jobs_of_name
+from engine.store.rollups import Counted, Sums, job_sums, tenant_sums
+from engine.store.shard import Shard
+
+SPANS_MS = {"last_hour": HOUR_MS, "last_day": 24 * HOUR_MS, "last_30_days": 30 * 24 * HOUR_MS}
+ENDS = ("succeeded", "failed", "cancelled", "skipped")
+
+
+async def job_stats(call: Call) -> Answer:
+    """GET /v1/jobs/{name}/stats"""
+    name = call.name()
+    call.query(EMPTY_QUERY)
+    place = call.service.placement.place(call.tenant_id, name)
+    jobs = await jobs_of_name(place.shard, call.tenant_id, name)
+    if not jobs:
+        raise not_found("job")
+    # The hour is read run by run, to the millisecond; what is longer begins with an hour.
+    spans = [(call.now_ms - HOUR_MS, call.now_ms), *_spans(call.now_ms)[1:]]
+    found = await job_sums(place.shard, jobs[0], spans)
+    return Answer({"job": name, **_shown(found)})
+
+
+async def tenant_stats(call: Call) -> dict[str, Any]:
+    """The same of all jobs of a tenant, by whole hours."""
+    spans = _spans(call.now_ms)
+    asked = [_of_shard(shard, call.tenant_id, spans) for shard in call.service.placement.shards]
+    found, *more = await asyncio.gather(*asked)
+    for of_shard in more:
+        found = [one.plus(other) for one, other in zip(found, of_shard, strict=True)]
+    return _shown(found)
+
+
+async def _of_shard(shard: Shard, tenant_id: int, spans: list[tuple[int, int]]) -> list[Counted]:
+    """A shard that is away is missing in the sums, which say so."""
+    try:
+        return await tenant_sums(shard, tenant_id, spans)
+    except StoreUnavailable:
+        return [Counted(from_ms, to_ms, Sums(), complete=False) for from_ms, to_ms in spans]
+
+
+def _spans(now_ms: int) -> list[tuple[int, int]]:
+    starts = [now_ms - span_ms for span_ms in SPANS_MS.values()]
+    return [(start_ms - start_ms % HOUR_MS, now_ms) for start_ms in starts]
+
+
+def _shown(found: list[Counted]) -> dict[str, Any]:
+    return {name: _shown_span(counted) for name, counted in zip(SPANS_MS, found, strict=True)}
+
+
+def _shown_span(counted: Counted) -> dict[str, Any]:
+    sums = counted.sums
+    return {
+        "from": format_time(counted.from_ms),
+        "to": format_time(counted.to_ms),
+        "runs": {end: getattr(sums, end) for end in ENDS},
+        "lag_ms": _mean_and_max(sums.called, sums.lag_sum_ms, sums.lag_max_ms),
+        "duration_ms": _mean_and_max(sums.called, sums.duration_sum_ms, sums.duration_max_ms),
+        "complete": counted.complete,
+    }
+
+
+def _mean_and_max(called: int, sum_ms: int, max_ms: int) -> dict[str, float] | None:
+    """None where nothing was called."""
+    return {"mean": round(sum_ms / called, 1), "max": max_ms} if called else None
