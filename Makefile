@@ -3,8 +3,8 @@ PYTHON ?= python3
 SECONDS ?= 60
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
-NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations
-.PHONY: build up test bench check chaos asan lock sbom clean
+NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations --ignore=tests/fuzz
+.PHONY: build up test bench check chaos fuzz asan lock sbom clean
 build: .venv/built
 # Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.
 .venv/built: requirements.lock pyproject.toml client/pyproject.toml setup.py $(COMPILED)
@@ -21,6 +21,8 @@ check: build
 	.venv/bin/ruff check . && .venv/bin/mypy && cd client && ../.venv/bin/mypy
 chaos: build
 	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
+fuzz: build
+	.venv/bin/python -m tests.fuzz $(SECONDS)
 asan: build
 	.ci/asan
 lock: build
