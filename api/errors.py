@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from starlette.requests import ClientDisconnect
+
 from engine.errors import CallerError, Fault, StoreUnavailable
 
 
@@ -30,11 +32,13 @@ NOT_ACCEPTABLE = Kind("not-acceptable", 406, "The answer is not available in an 
 CONFLICT = Kind("conflict", 409, "The state does not allow this")
 IN_PROGRESS = Kind("in-progress", 409, "The same call is being carried out")
 LIMIT_REACHED = Kind("limit-reached", 409, "A limit of the tenant is reached")
+TIMEOUT = Kind("timeout", 408, "The request took too long to arrive")
 PRECONDITION_FAILED = Kind("precondition-failed", 412, "A precondition does not hold")
 TOO_LARGE = Kind("too-large", 413, "The body is too large")
 UNSUPPORTED_MEDIA_TYPE = Kind("unsupported-media-type", 415, "The media type is not supported")
 INVALID = Kind("invalid", 422, "The input is invalid")
 TOO_MANY_REQUESTS = Kind("too-many-requests", 429, "Too many requests")
+HEAD_TOO_LARGE = Kind("head-too-large", 431, "The request's head is too large")
 INTERNAL = Kind("internal", 500, "Something went wrong here")
 UNAVAILABLE = Kind("unavailable", 503, "Part of the service is away")
 
@@ -84,6 +88,8 @@ def problem_of(error: Exception) -> Problem | None:
         return error
     if isinstance(error, CallerError):
         return invalid(error.faults)
+    if isinstance(error, ClientDisconnect):
+        return Problem(BAD_REQUEST, "the connection ended before the body did")
     if isinstance(error, StoreUnavailable):
         return Problem(
             UNAVAILABLE,

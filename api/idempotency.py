@@ -14,6 +14,7 @@ from starlette.requests import Request
 from api.errors import BAD_REQUEST, IN_PROGRESS, INVALID, RETRY_AFTER_S, Problem
 from api.requests import Call
 from api.responses import Answer
+from engine.keys import Keys, Sealed
 from engine.store.connection import Connection, Duplicate
 from engine.store.requests import Finish, Once, Recorded, do_nothing, record, recorded
 from engine.store.shard import Shard
@@ -33,11 +34,12 @@ async def once(
     act: Callable[[Finish[T]], Awaitable[T | None]],
     render: Callable[[T], Answer],
     part: str = "",
+    secret: bool = False,
 ) -> Answer | None:
     """The effect and its answer; for a call that was made before, its first answer.
 
     ``act`` runs one transaction that ends with the given finish; None if there was nothing to act on: that is not kept.
-    ``part`` tells apart what one call does in several transactions.
+    ``part`` tells apart what one call does in several transactions. A ``secret`` answer is kept sealed.
     """
     asked = once_of(call, part)
     if asked is None:
@@ -45,11 +47,11 @@ async def once(
         return None if result is None else render(result)
     found = await recorded(shard, asked)
     if found is None:
-        found_or_answer = await _first(shard, asked, act, render)
+        found_or_answer = await _first(shard, asked, act, keeping(shard, asked, render, secret), render)
         if not isinstance(found_or_answer, Recorded):
             return found_or_answer
         found = found_or_answer
-    return again(found)
+    return again(_opened(found, shard.keys, asked) if secret else found)
 
 
 def once_of(call: Call, part: str = "") -> Once | None:
@@ -99,28 +101,38 @@ async def claim_key(call: Call) -> None:
         raise _another_body()
 
 
-def keeping(shard: Shard, asked: Once | None, render: Callable[[T], Answer]) -> Finish[T]:
-    """The end of a transaction that puts its answer on record, if it was asked for with a key."""
+def keeping(shard: Shard, asked: Once | None, render: Callable[[T], Answer], secret: bool = False) -> Finish[T]:
+    """The end of a transaction that puts its answer on record, sealed or not, if it was asked for with a key."""
     if asked is None:
         return do_nothing
 
     async def finish(connection: Connection, result: T) -> None:
-        await record(connection, [kept(asked, render(result))], shard.packet_bytes_max)
+        once, status, answer = kept(asked, render(result))
+        answer = shard.keys.seal(answer, once.key_hash).encode() if secret else answer
+        await record(connection, [(once, status, answer)], shard.packet_bytes_max)
 
     return finish
 
 
 async def _first(
-    shard: Shard, asked: Once, act: Callable[[Finish[T]], Awaitable[T | None]], render: Callable[[T], Answer]
+    shard: Shard,
+    asked: Once,
+    act: Callable[[Finish[T]], Awaitable[T | None]],
+    finish: Finish[T],
+    render: Callable[[T], Answer],
 ) -> Answer | Recorded | None:
     try:
-        result = await act(keeping(shard, asked, render))
+        result = await act(finish)
     except Duplicate:  # the same call was first, at the same moment
         found = await recorded(shard, asked)
         if found is None:
             raise
         return found
     return None if result is None else render(result)
+
+
+def _opened(found: Recorded, keys: Keys, asked: Once) -> Recorded:
+    return found._replace(answer=keys.open(Sealed.parse(found.answer), asked.key_hash))
 
 
 def kept(asked: Once, answer: Answer) -> tuple[Once, int, bytes]:

@@ -13,15 +13,18 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from api.server import serve_sockets
 from engine.clock import SystemClock
 from engine.config import Settings
+from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.local.listener import open_listener
 from engine.process import die_with_parent
+from engine.settings import keys_of
 from engine.store.placement import Placement
+from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 
 # Who dies again and again is started again this often.
@@ -52,9 +55,12 @@ def serve(settings: Settings, events: Events) -> None:
 
 async def _check(settings: Settings) -> None:
     """What is wrong with the shards is said once, before anything starts; one that is away may come."""
-    placement = Placement([Shard(dsn, index) for index, dsn in enumerate(settings.shards)])
+    keys = keys_of(settings)
+    placement = Placement([Shard(dsn, index, keys=keys) for index, dsn in enumerate(settings.shards)])
     try:
         await placement.read()
+        with suppress(StoreUnavailable):
+            await adopt_keys(placement.first)
     finally:
         await placement.close()
 

@@ -17,11 +17,13 @@ import uvicorn
 import uvloop
 from starlette.routing import BaseRoute
 
+from api.protocol import Bounds, bounded
 from api.routes import App, operator_routes, routes
 from api.service import Service
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.events import Events
+from engine.outbound.sockets import make_room
 from engine.process import calm_collector
 
 # Answers in flight get this long after SIGTERM.
@@ -59,10 +61,11 @@ class Server(uvicorn.Server):
 
 def make_server(service: Service, settings: Settings, table: Sequence[BaseRoute]) -> Server:
     """The HTTP server of a URL table, for a service that has started."""
+    per_address = 0 if settings.behind_proxy else settings.api_connections_per_address
     return Server(
         uvicorn.Config(
             App(service, table),
-            http="httptools",
+            http=bounded(Bounds(make_room(settings.api_connections), per_address)),
             ws="none",
             lifespan="off",
             interface="asgi3",

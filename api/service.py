@@ -19,17 +19,21 @@ from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.outbound.target import guard_of
 from engine.service import Service as Loop
+from engine.settings import keys_of
 from engine.store.admin import note_keys_used
 from engine.store.changes import Windows
 from engine.store.connection import Connection, Duplicate
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.placement import Placement
 from engine.store.requests import Once, record
+from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 from engine.store.tenants import REREAD_MS, Tenants
 
 # More than a shard's cores can serve at once only queues there instead of here.
 CONNECTIONS_PER_SHARD = 8
+
+FINGERPRINT_CHARS = 8
 
 # When a key was last used is for people: to the minute will do.
 TELL_USED_MS = 60_000
@@ -47,7 +51,11 @@ class Service:
     """Made once for a process; ``start`` before the first call, ``stop`` after the last."""
 
     def __init__(self, settings: Settings, clock: Clock, events: Events) -> None:
-        shards = [Shard(dsn, index, connections_max=CONNECTIONS_PER_SHARD) for index, dsn in enumerate(settings.shards)]
+        keys = keys_of(settings)
+        shards = [
+            Shard(dsn, index, connections_max=CONNECTIONS_PER_SHARD, keys=keys)
+            for index, dsn in enumerate(settings.shards)
+        ]
         self.placement = Placement(shards)
         self.clock = clock
         self.cors_origins = frozenset(settings.cors_origins)
@@ -61,6 +69,8 @@ class Service:
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
         # POSTs with an Idempotency-Key that are being carried out: tenant, path and key.
         self.in_progress: set[tuple[int, str, str]] = set()
+        self._service_key = b""
+        self._adopted = ""
         self._used_keys: dict[bytes, int] = {}
         self._used_told_boot_ms = clock.boot_ms()
         self._loop = Loop("api.reread", self._reread, REREAD_MS, clock, events)
@@ -68,6 +78,8 @@ class Service:
     async def start(self) -> None:
         """Read the placement; a shard that is away is asked again every REREAD_MS."""
         await self.placement.read()
+        with suppress(StoreUnavailable):
+            await self._adopt_keys()
         self._loop.start()
 
     async def stop(self) -> None:
@@ -100,15 +112,28 @@ class Service:
 
     def fingerprint(self, tenant_id: int) -> Callable[[str], str]:
         """What is answered in place of a secret value: the same for the same value of one tenant."""
-        return partial(_fingerprint, self.placement.derived_key("fingerprint"), tenant_id)
+        return partial(self._fingerprint, tenant_id)
+
+    def _fingerprint(self, tenant_id: int, value: str) -> str:
+        if not self._service_key:
+            raise StoreUnavailable("the first shard has not answered yet")
+        return hmac.digest(self._service_key, f"{tenant_id}:{value}".encode(), "sha256").hex()[:FINGERPRINT_CHARS]
 
     async def _reread(self, now_ms: int) -> bool:
         if not self.placement.complete:
             await self.placement.read()
+        await self._adopt_keys()
         await self.tenants.reread()
         if self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
             await self._tell_used_keys()
         return False
+
+    async def _adopt_keys(self) -> None:
+        """Before a key seals here for the first time, or soon after, it is on record."""
+        key_id = self.placement.first.keys.current_id
+        if key_id != self._adopted:
+            self._service_key = await adopt_keys(self.placement.first)
+            self._adopted = key_id
 
     async def _tell_used_keys(self) -> None:
         used, self._used_keys = self._used_keys, {}
@@ -137,7 +162,3 @@ async def _create(shard: Shard, creations: Sequence[Creation]) -> Sequence[JobRo
         if len(creations) == 1:
             return [error]
         return [(await _create(shard, [creation]))[0] for creation in creations]
-
-
-def _fingerprint(key: bytes, tenant_id: int, value: str) -> str:
-    return hmac.digest(key, f"{tenant_id}:{value}".encode(), "sha256").hex()[:16]

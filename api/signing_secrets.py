@@ -37,7 +37,7 @@ async def rotate(call: Call) -> Answer:
     given: dict[str, Any] = await call.fields(ROTATE)
     first = call.service.placement.first
     act = partial(rotate_secret, first, call.tenant_id, given.get("keep_old_for", OVERLAP_MS))
-    answer = await once(call, first, act, _answer)
+    answer = await once(call, first, act, _answer, secret=True)
     assert answer is not None  # noqa: S101 - there are always secrets
     return answer
 

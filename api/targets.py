@@ -14,7 +14,7 @@ from api.fields import AnyValue, Choice, Flag, Reading, Text
 from api.job_reading import JobReading
 from api.records import Named, OneOf, Record, Slot
 from engine.model import FunctionTarget, HeaderValue, HttpTarget
-from engine.rules.headers import header_faults
+from engine.rules.headers import header_faults, is_secret
 from engine.rules.target_text import URL_BYTES_MAX, Refusal, read_target
 
 BODY_BYTES_MAX = 256 * 1024
@@ -74,9 +74,10 @@ class BodyText:
 class Header:
     """A header's value: a string, or an object for a secret one."""
 
-    def read(self, value: Any, at: str, reading: Reading) -> HeaderValue | None:
+    def read(self, value: Any, at: str, reading: Reading) -> HeaderValue | str | None:
+        """A string stays one: whether it is a secret depends on the header's name."""
         if isinstance(value, str):
-            return HeaderValue(value)
+            return value
         read: HeaderValue | None = SECRET_HEADER.read(value, at, reading)
         return read
 
@@ -91,7 +92,11 @@ class Headers:
     named = Named(Text(128, example="X-Order-Id"), Header(), entries_max=64)
 
     def read(self, value: Any, at: str, reading: Reading) -> tuple[tuple[str, HeaderValue], ...]:
-        headers = {name: read for name, read in self.named.read(value, at, reading).items() if read is not None}
+        headers = {
+            name: HeaderValue(read, is_secret(name)) if isinstance(read, str) else read
+            for name, read in self.named.read(value, at, reading).items()
+            if read is not None
+        }
         reading.faults += header_faults([(name, read.value) for name, read in headers.items()], at)
         return tuple(sorted(headers.items()))
 
@@ -105,7 +110,7 @@ def show_target(target: HttpTarget | FunctionTarget, fingerprint: Callable[[str]
     shown: dict[str, Any] = {
         "url": target.url,
         "method": target.method,
-        "headers": {name: _show_header(value, fingerprint) for name, value in target.headers},
+        "headers": {name: _show_header(name, value, fingerprint) for name, value in target.headers},
     }
     if target.body is not None and target.body_is_text:
         shown["body"] = target.body.decode()
@@ -114,10 +119,11 @@ def show_target(target: HttpTarget | FunctionTarget, fingerprint: Callable[[str]
     return {"http": shown}
 
 
-def _show_header(value: HeaderValue, fingerprint: Callable[[str], str]) -> Any:
-    if not value.secret:
-        return value.value
-    return {"secret": True, "fingerprint": fingerprint(value.value)}
+def _show_header(name: str, value: HeaderValue, fingerprint: Callable[[str], str]) -> Any:
+    """So that it is read back as it is."""
+    if value.secret:
+        return {"secret": True, "fingerprint": fingerprint(value.value)}
+    return {"value": value.value, "secret": False} if is_secret(name) else value.value
 
 
 def _build_http_target(given: dict[str, Any], at: str, reading: Reading) -> HttpTarget:
@@ -173,7 +179,8 @@ SECRET_HEADER = Record(
         "fingerprint": Slot(Text(64), "What is answered instead of the value; sent back, it keeps the value."),
     },
     _build_secret_header,
-    "A header whose value is written and never read.",
+    "A header whose value is written and never read. Authorization, Cookie, X-Api-Key and the like are secret unless"
+    " `secret` is false.",
 )
 
 HTTP_TARGET = Record(

@@ -28,6 +28,7 @@ from engine.model import Priority, RunState, Trigger
 from engine.outbound.target import Guard
 from engine.process import calm_collector
 from engine.service import Service
+from engine.settings import keys_of
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
@@ -157,7 +158,7 @@ async def _plan_when_told(settings: Settings, pipe: Pipe) -> None:
     versions, held = Versions(Guard(LOOPBACK)), HeldRuns(clock.now_ms(), HELD_MAX)
     plans = []
     for index, dsn in enumerate(settings.shards):
-        shard, beat_shard = Shard(dsn, index), Shard(dsn, index, connections_max=1)
+        shard, beat_shard = Shard(dsn, index, keys=keys_of(settings)), Shard(dsn, index, connections_max=1)
         partitions = await placed_partitions(shard, len(settings.shards), events)
         lease = Lease(beat_shard, partitions, settings, clock, events, lambda: None)
         await _own_fair_share(lease, settings, clock)

@@ -27,12 +27,14 @@ from engine.commands.migrate import migrate
 from engine.commands.up import DATABASE, start_servers, stopping_on_signals
 from engine.config import Settings
 from engine.errors import OperatorError
+from engine.keys import make_key_file
 from engine.local.child import Child
 from engine.local.folder import held
 from engine.local.listener import free_port, url_of
 from engine.local.nginx import Sink
 from engine.model import Definition, partition_of
 from engine.rules.placement import shard_of
+from engine.settings import KEY_FILE, keys_of
 from engine.store.fleet import check_fleet
 from engine.store.jobs import NewJob, create_jobs, create_jobs_in
 from engine.store.shard import Shard
@@ -84,11 +86,18 @@ class World:
         self.folder = folder
         self.progress = progress
         self._started = started
-        asked = Settings(data=folder, allow_networks=LOOPBACK, metrics_port=free_port(), **settings)
+        asked = Settings(
+            data=folder,
+            allow_networks=LOOPBACK,
+            metrics_port=free_port(),
+            secrets_key_file=folder / KEY_FILE,
+            **settings,
+        )
+        make_key_file(folder / KEY_FILE)
         self._servers = start_servers(asked, started)
         dsns = tuple(server.dsn(DATABASE) for server in self._servers)
         self.settings = replace(asked, shards=dsns, shard_count=None)
-        asyncio.run(migrate(dsns))
+        asyncio.run(migrate(dsns, keys_of(asked)))
         self.shards: list[Shard] = []
         self.partitions = 0
         self.sink: Sink | None = None
@@ -122,7 +131,7 @@ class World:
     def start_api(self) -> str:
         """The API on a port of its own; returns its address."""
         self.progress("starting the API")
-        settings = Settings(data=self.folder, shards=self.settings.shards, port=free_port())
+        settings = replace(self.settings, port=free_port())
         self._api = Child("api", settings)
         self._started.callback(self._api.stop)
         self._api.start()
@@ -134,7 +143,7 @@ class World:
     async def opened(self) -> AsyncIterator[World]:
         """With connections to the shards, for as long as the block runs."""
         self.shards = [
-            Shard(dsn, index, connections_max=CONNECTIONS, pool_wait_ms=60_000)
+            Shard(dsn, index, connections_max=CONNECTIONS, pool_wait_ms=60_000, keys=keys_of(self.settings))
             for index, dsn in enumerate(self.settings.shards)
         ]
         try:

@@ -11,7 +11,7 @@ from engine.errors import CallerError, OperatorError, StoreUnavailable
 from engine.settings import SettingsError
 
 COMMANDS = (
-    *("up", "migrate", "grants", "engine", "api", "tenant", "key"),
+    *("up", "migrate", "grants", "engine", "api", "tenant", "key", "keys"),
     *("pause", "resume", "block", "unblock", "brakes"),
     *("jobs", "runs", "dead-letters"),
     *("check", "status", "audit", "cron", "bench"),

@@ -117,8 +117,28 @@ Reader = Callable[[object], Any]
 """Makes a setting's value of text or of a TOML value; ValueError says what it must be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A setting that is printed as three stars, whoever prints it."""
+
+    value: str
+
+    def text(self) -> str:
+        """Itself: for variables that only their owner can read."""
+        return self.value
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
 class Field(NamedTuple):
-    """One setting: its name as the operator spells it, which commands take it (by group), and how it is read."""
+    """One setting: its name as the operator spells it, which commands take it (by group), and how it is read.
+
+    A secret one has no flag: a command line shows in ``ps``.
+    """
 
     name: str
     attribute: str
@@ -126,6 +146,7 @@ class Field(NamedTuple):
     read: Reader
     help: str
     many: bool
+    secret: bool
 
     @property
     def flag(self) -> str:
@@ -136,8 +157,17 @@ class Field(NamedTuple):
         return PREFIX + self.name.upper()
 
 
-def _setting(default: object, group: str, read: Reader, text: str, *, name: str = "", many: bool = False) -> Any:
-    about = {"group": group, "read": read, "help": text, "name": name, "many": many}
+def _setting(
+    default: object,
+    group: str,
+    read: Reader,
+    text: str,
+    *,
+    name: str = "",
+    many: bool = False,
+    secret: bool = False,
+) -> Any:
+    about = {"group": group, "read": read, "help": text, "name": name, "many": many, "secret": secret}
     return (
         field(default_factory=default, metadata=about) if callable(default) else field(default=default, metadata=about)
     )
@@ -179,6 +209,12 @@ def _file(value: object) -> Path:
     if isinstance(value, str) and value and "\0" not in value:
         return Path(value)
     raise ValueError(f"must be the path of a file, not {value!r}")
+
+
+def _secret(value: object) -> Secret:
+    if isinstance(value, str) and value:
+        return Secret(value)
+    raise ValueError("must be a text")
 
 
 def yes_or_no(value: object) -> bool:
@@ -241,6 +277,15 @@ class Settings:
         name="keeper_shard",
         many=True,
     )
+    shard_password_file: Path | None = _setting(  # noqa: RUF009 - a field, like the others
+        None, "shards", _file, "file with the password of shards whose address has none; or one a line for each"
+    )
+    secrets_key_file: Path | None = _setting(  # noqa: RUF009 - a field, like the others
+        None, "secrets", _file, "file with the keys that secrets in MySQL are encrypted with, made if none is named"
+    )
+    secrets_keys: tuple[Secret, ...] = _setting(
+        (), "secrets", _secret, "the keys themselves", name="secrets_key", many=True, secret=True
+    )
     data: Path = _setting(  # noqa: RUF009 - a field, like the others
         lambda: Path("data"), "data", _folder, "folder of everything that runs on this machine"
     )
@@ -261,6 +306,12 @@ class Settings:
         False, "serve", yes_or_no, "something in front of the API does TLS: other addresses need no certificate"
     )
     api_processes: int = _setting(1, "serve", _whole(1, 256), "processes of the API on this host")
+    api_connections: int = _setting(
+        10_000, "serve", _whole(1_000, 1_000_000), "connections to one process of the API; one more is refused"
+    )
+    api_connections_per_address: int = _setting(
+        1_000, "serve", _whole(1, 1_000_000), "of them from one address, unless behind a proxy"
+    )
     admin_listen: str = _setting("127.0.0.1", "serve", _listen, "address of the operators' API")
     admin_port: int | None = _setting(
         None, "serve", _whole(0, 65_535), "port of the operators' API, which is off without"

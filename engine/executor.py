@@ -18,6 +18,7 @@ from engine.outbound.sockets import make_room
 from engine.outbound.target import guard_of
 from engine.rules.brakes import InForce
 from engine.service import RunOnce, Service
+from engine.settings import keys_of
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
 from engine.stages.forecast import Forecast
@@ -81,9 +82,10 @@ class Executor:
     def _start(self) -> list[Coroutine[None, None, None]]:
         settings, clock, events = self._settings, self._clock, self._events
         guard = guard_of(settings)
-        wait_s = settings.wait_timeout_s
+        wait_s, keys = settings.wait_timeout_s, keys_of(settings)
         self._shards = [
-            Shard(dsn, index, wait_timeout_s=wait_s, events=events) for index, dsn in enumerate(settings.shards)
+            Shard(dsn, index, wait_timeout_s=wait_s, events=events, keys=keys)
+            for index, dsn in enumerate(settings.shards)
         ]
         self._beat_shards = [Shard(dsn, index, connections_max=1) for index, dsn in enumerate(settings.shards)]
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)

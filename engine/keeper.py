@@ -18,6 +18,7 @@ from engine.outbound.target import guard_of
 from engine.process import host_identity, process_start
 from engine.rules.brakes import BrakeKind, InForce
 from engine.service import RunOnce, Service
+from engine.settings import keys_of
 from engine.stages.backlog import Backlog
 from engine.stages.days import Days
 from engine.stages.neighbours import Neighbours
@@ -65,9 +66,9 @@ class Keeper:
         """Work until ``stop`` is set."""
         server = self._health_server()
         serving = asyncio.get_running_loop().create_task(server.serve())
-        wait_s = self._settings.wait_timeout_s
+        wait_s, keys = self._settings.wait_timeout_s, keys_of(self._settings)
         shards = [
-            Shard(dsn, index, wait_timeout_s=wait_s, events=self._events)
+            Shard(dsn, index, wait_timeout_s=wait_s, events=self._events, keys=keys)
             for index, dsn in enumerate(self._settings.keeper_shards or self._settings.shards)
         ]
         self._guard = guard_of(self._settings)

@@ -143,10 +143,23 @@ class RunKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeaderValue:
-    """A header's value; a secret one is never shown again."""
+    """A header's value; a secret one is never shown again.
+
+    ``sealed_by`` names the key of one that is as it is stored: encrypted (see engine/store/sealed.py).
+    """
 
     value: str
     secret: bool = False
+    sealed_by: str = ""
+
+    def __repr__(self) -> str:
+        return "HeaderValue(…)" if self.secret else f"HeaderValue({self.value!r})"
+
+
+# How an encoded definition says of a header that it is secret, and that it is sealed. Where a tenant's own text has
+# the same bytes, somebody looks once more and finds nothing.
+SECRET_MARK = b",true]"
+SEALED_MARK = b',"key '
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,8 +358,16 @@ def _encode_target(target: HttpTarget | FunctionTarget) -> dict[str, Any]:
     body: Any = None
     if target.body is not None:
         body = target.body.decode() if target.body_is_text else [base64.b64encode(target.body).decode()]
-    headers = [[name, value.value, value.secret] for name, value in target.headers]
+    headers = [[name, value.value, _kind_of(value)] for name, value in target.headers]
     return {"kind": "http", "url": target.url, "method": target.method, "headers": headers, "body": body}
+
+
+def _kind_of(header: HeaderValue) -> bool | str:
+    return f"key {header.sealed_by}" if header.sealed_by else header.secret
+
+
+def _header(value: str, kind: bool | str) -> HeaderValue:
+    return HeaderValue(value, True, kind[4:]) if isinstance(kind, str) else HeaderValue(value, kind)
 
 
 def _decode_target(document: dict[str, Any]) -> HttpTarget | FunctionTarget:
@@ -358,7 +379,7 @@ def _decode_target(document: dict[str, Any]) -> HttpTarget | FunctionTarget:
     return HttpTarget(
         url=document["url"],
         method=document["method"],
-        headers=tuple((name, HeaderValue(value, secret)) for name, value, secret in headers) if headers else (),
+        headers=tuple((name, _header(value, kind)) for name, value, kind in headers) if headers else (),
         body=None if body is None else body.encode() if is_text else base64.b64decode(body[0]),
         body_is_text=is_text,
     )

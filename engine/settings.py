@@ -14,16 +14,30 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.config import FIELDS, NEW_FLEET_PARTITIONS, NEW_FLEET_SHARDS, PREFIX, Dsn, Field, Settings, yes_or_no
+from engine.config import (
+    FIELDS,
+    NEW_FLEET_PARTITIONS,
+    NEW_FLEET_SHARDS,
+    PREFIX,
+    Dsn,
+    Field,
+    Secret,
+    Settings,
+    yes_or_no,
+)
 from engine.errors import OperatorError
+from engine.keys import Keys
 
 # What the tenants' own commands read: no settings of ours, but ours by name.
 TENANT_VARIABLES = ("SECONDZERO_URL", "SECONDZERO_API_KEY")
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+
+KEY_FILE = "secrets.key"
 
 # One heartbeat may come late and the lease still stands.
 LEASE_HEARTBEATS_MIN = 2
@@ -50,7 +64,7 @@ def settings_arguments(parser: argparse.ArgumentParser, groups: Collection[str])
     options = parser.add_argument_group("settings", f"also as {PREFIX}* variables or in a TOML file")
     options.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for known in FIELDS:
-        if known.group in groups:
+        if known.group in groups and not known.secret:
             action = "append" if known.many else "store"
             more: dict[str, Any] = {"nargs": "?", "const": "yes"} if known.read is yes_or_no else {}
             options.add_argument(
@@ -77,11 +91,22 @@ def find_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Found
     for known in FIELDS:
         if known.group in args.setting_groups:
             _take(known, _given(known, args, environ, document, file_name), values, sources, problems)
-    settings = Settings(**values)
+    settings = _with_passwords(Settings(**values), problems)
     problems += _contradictions(settings)
     if "serve" in args.setting_groups:
         problems += _open_doors(settings)
     return Found(None if problems else settings, sources, problems)
+
+
+def keys_of(settings: Settings) -> Keys:
+    """The keys that secrets are encrypted with: those given, else this user's own, made when first needed.
+
+    They belong to the fleet: every host needs the same, and says so if it has others.
+    """
+    if settings.secrets_keys:
+        return Keys([key.value for key in settings.secrets_keys])
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "secondzero" / KEY_FILE
+    return Keys(file=settings.secrets_key_file or own, make=settings.secrets_key_file is None)
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -109,7 +134,7 @@ def _given(
     file_name: str | None,
 ) -> tuple[object, str] | None:
     """What was said about a setting and where, by the first of the three that says anything."""
-    flag = getattr(args, known.attribute)
+    flag = getattr(args, known.attribute, None)
     if flag is not None:
         return flag, known.flag
     if known.variable in environ:
@@ -171,9 +196,31 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def _with_passwords(settings: Settings, problems: list[str]) -> Settings:
+    """Shards without a password get theirs from the file: its one line, or each its own."""
+    if settings.shard_password_file is None:
+        return settings
+    try:
+        lines = settings.shard_password_file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"shard_password_file {settings.shard_password_file}: cannot be read: {error}")
+        return settings
+    if len(lines) not in (1, len(settings.shards)):
+        problems.append(f"shard_password_file: has {len(lines)} lines, not 1 or one for each shard")
+        return settings
+    passwords = lines * len(settings.shards) if len(lines) == 1 else lines
+    shards = [
+        dsn if dsn.password else replace(dsn, password=password)
+        for dsn, password in zip(settings.shards, passwords, strict=True)
+    ]
+    return replace(settings, shards=tuple(shards))
+
+
 def _contradictions(settings: Settings) -> list[str]:
     """Settings that are right one by one and wrong together."""
     problems = []
+    if settings.secrets_keys and settings.secrets_key_file:
+        problems.append("secrets_key and secrets_key_file: give one of them")
     if settings.lease_ms <= LEASE_HEARTBEATS_MIN * settings.heartbeat_ms:
         problems.append(
             f"lease_ms {settings.lease_ms} must be more than {LEASE_HEARTBEATS_MIN} times heartbeat_ms"
@@ -210,7 +257,7 @@ def _open_doors(settings: Settings) -> list[str]:
 def _text(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(_text(item) for item in value)
-    return value.text() if isinstance(value, Dsn) else str(value)
+    return value.text() if isinstance(value, Dsn | Secret) else str(value)
 
 
 def _plain(value: object) -> object:

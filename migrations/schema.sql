@@ -151,6 +151,7 @@ CREATE TABLE `job_versions` (
   `next_run_at` bigint DEFAULT NULL,
   `tzdata` varchar(16) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL,
   `definition` mediumblob NOT NULL,
+  `key_id` char(8) CHARACTER SET ascii COLLATE ascii_general_ci DEFAULT NULL,
   PRIMARY KEY (`partition_id`,`job_id`,`version`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
@@ -271,6 +272,15 @@ CREATE TABLE `runs` (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci
 /*!50100 PARTITION BY RANGE (`scheduled_at`)
 (PARTITION day_start VALUES LESS THAN (0) ENGINE = InnoDB) */;
+
+CREATE TABLE `secret_keys` (
+  `number` int unsigned NOT NULL,
+  `key_id` char(8) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL,
+  `added_at` bigint NOT NULL,
+  `service_key` varbinary(255) NOT NULL,
+  PRIMARY KEY (`number`),
+  UNIQUE KEY `by_key` (`key_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `signals` (
   `worker_id` bigint unsigned NOT NULL,

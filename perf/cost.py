@@ -39,6 +39,7 @@ from engine.outbound.target import Guard
 from engine.process import calm_collector
 from engine.rules.brakes import RELEASED
 from engine.service import Service
+from engine.settings import keys_of
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
 from engine.stages.forecast import Forecast
@@ -144,7 +145,7 @@ class Worker:
         self._statements: Counter[str] = Counter()
         self._events = Events()
         self._events.subscribe(self._told)
-        self._shard = Shard(here.settings.shards[0], 0, events=self._events)
+        self._shard = Shard(here.settings.shards[0], 0, events=self._events, keys=keys_of(here.settings))
         self._beat_shard = Shard(here.settings.shards[0], 0, connections_max=1)
         self._probe = Shard(here.settings.shards[0], 0, connections_max=1, wait_timeout_s=3_600)
 

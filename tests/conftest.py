@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +12,15 @@ import pytest
 from engine.config import Dsn
 from engine.local.mysqld import MysqlServer
 from tests.support.mysql import SchemaPool, running_server
+
+# The key of secrets is this user's own where none is given; tests have one that is gone with them.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="secondzero-tests-config-")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_config_folder() -> Iterator[None]:
+    yield
+    shutil.rmtree(os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import orjson
 
+from engine.config import Settings
+from engine.keys import Keys
 from engine.local.folder import shards_of
 from engine.rules.timestamps import format_time
-from engine.settings import load_settings, settings_arguments
+from engine.settings import KEY_FILE, keys_of, load_settings, settings_arguments
 from engine.store.shard import Shard
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ def add_verb(
     parser: argparse.ArgumentParser = verbs.add_parser(
         name, help=help, description=description or help, allow_abbrev=False
     )
-    settings_arguments(parser, {"shards", "data"})
+    settings_arguments(parser, {"shards", "secrets", "data"})
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.set_defaults(func=run)
     return parser
@@ -39,7 +41,9 @@ def with_shards(args: argparse.Namespace, act: Callable[[Sequence[Shard]], Await
     """Act on the shards that are given, else on those of the service which runs in the data folder."""
 
     async def run() -> T:
-        shards = [Shard(dsn, index) for index, dsn in enumerate(shards_of(load_settings(args)))]
+        settings = load_settings(args)
+        keys = keys_here(settings)
+        shards = [Shard(dsn, index, keys=keys) for index, dsn in enumerate(shards_of(settings))]
         try:
             return await act(shards)
         finally:
@@ -47,6 +51,12 @@ def with_shards(args: argparse.Namespace, act: Callable[[Sequence[Shard]], Await
                 await shard.close()
 
     return asyncio.run(run())
+
+
+def keys_here(settings: Settings) -> Keys:
+    """The keys that are given, else those of what runs in the data folder."""
+    given = settings.shards or settings.secrets_keys or settings.secrets_key_file
+    return keys_of(settings) if given else Keys(file=settings.data / KEY_FILE)
 
 
 def with_first(args: argparse.Namespace, act: Callable[[Shard], Awaitable[T]]) -> T:

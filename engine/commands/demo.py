@@ -19,6 +19,7 @@ import orjson
 from engine.clock import SystemClock
 from engine.config import Dsn
 from engine.errors import CallerError, OperatorError
+from engine.keys import Keys
 from engine.local.apt import say_on_stderr as say
 from engine.local.folder import LocalService, write_private
 from engine.local.receiver import Receiver
@@ -39,12 +40,12 @@ POLL_S = 0.1
 HTTP_TIMEOUT_S = 30
 
 
-def run_demo(data: Path, service: LocalService, started: ExitStack) -> Receiver:
+def run_demo(data: Path, service: LocalService, keys: Keys, started: ExitStack) -> Receiver:
     """Run it and print how it went; the receiver stays, for what is tried next."""
     receiver = Receiver(data / "log" / "receiver.log")
     started.callback(receiver.stop)
     receiver.start()
-    api = Api(service.api, demo_key(data / "demo.key", service))
+    api = Api(service.api, demo_key(data / "demo.key", service, keys))
     second_ms = (SystemClock().now_ms() + AHEAD_MS) // 1000 * 1000
     names = [f"demo-{number:04}" for number in range(1, JOBS + 1)]
     say(f"demo: putting {JOBS:,} jobs for {rfc3339(second_ms)}")
@@ -89,20 +90,20 @@ class Api:
         return HTTPSConnection(address, timeout=HTTP_TIMEOUT_S, context=trust)
 
 
-def demo_key(file: Path, service: LocalService) -> str:
+def demo_key(file: Path, service: LocalService, keys: Keys) -> str:
     """The key in the file if it still opens the API, else a new one."""
     if file.exists():
         key = file.read_text().strip()
         if Api(service.api, key).call("GET", "/v1/jobs?page_size=1")[0] == 200:
             return key
-    key = asyncio.run(new_key(service.shards[0]))
+    key = asyncio.run(new_key(service.shards[0], keys))
     write_private(file, key.encode() + b"\n")
     return key
 
 
-async def new_key(first: Dsn) -> str:
+async def new_key(first: Dsn, keys: Keys) -> str:
     """A key of the demo's tenant, who is made if need be."""
-    shard = Shard(first, 0)
+    shard = Shard(first, 0, keys=keys)
     try:
         return (await create_tenant(shard, TENANT)).api_key
     except CallerError:

@@ -11,13 +11,14 @@ from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.node import Supervisor
-from engine.settings import SettingsError, load_settings, settings_arguments
+from engine.settings import SettingsError, keys_of, load_settings, settings_arguments
 from engine.store.fleet import check_fleet
 from engine.store.server_check import check_server
+from engine.store.service_key import check_keys
 from engine.store.shard import Shard
 
 # Where the API listens is asked only because no job may call it.
-GROUPS = {"shards", "engine", "times", "targets", "listen", "api", "log"}
+GROUPS = {"shards", "secrets", "engine", "times", "targets", "listen", "api", "log"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -44,12 +45,15 @@ async def _check(settings: Settings) -> None:
 
     One that is away now is left to the engine, which waits for it: the others' jobs must not.
     """
-    shards = [Shard(dsn, index) for index, dsn in enumerate(settings.shards)]
+    keys = keys_of(settings)
+    shards = [Shard(dsn, index, keys=keys) for index, dsn in enumerate(settings.shards)]
     present = [shard for shard in shards if await _answers(shard)]
     for shard in present:
         await check_server(shard.dsn, SystemClock())
     if present:
         await check_fleet(present, len(shards))
+    if shards[0] in present:
+        await check_keys(shards[0])
     for shard in shards:
         await shard.close()
 

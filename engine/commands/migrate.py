@@ -13,10 +13,12 @@ import orjson
 from engine.clock import SystemClock
 from engine.config import Dsn
 from engine.events import Events
-from engine.settings import SettingsError, load_settings, settings_arguments
+from engine.keys import Keys
+from engine.settings import SettingsError, keys_of, load_settings, settings_arguments
 from engine.stages.days import Days
 from engine.store.fleet import create_fleet, refuse_other_fleet
 from engine.store.server_check import check_server
+from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 from migrations.apply import apply
 
@@ -28,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Applies the migrations that a shard lacks. Safe to run again, also after a kill half-way.",
         allow_abbrev=False,
     )
-    settings_arguments(parser, {"shards", "fleet"})
+    settings_arguments(parser, {"shards", "secrets", "fleet"})
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.set_defaults(func=run)
 
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     dsns = settings.shards
     if not dsns:
         raise SettingsError(["--shard: give the address of each shard, the first one first"])
-    applied = asyncio.run(migrate(dsns, settings.partition_count))
+    applied = asyncio.run(migrate(dsns, keys_of(settings), settings.partition_count))
     done = {str(dsn): names for dsn, names in zip(dsns, applied, strict=True)}
     if args.json:
         print(orjson.dumps({"applied": done}).decode())
@@ -47,8 +49,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def migrate(dsns: Sequence[Dsn], partition_count: int | None = None) -> list[list[str]]:
-    """Bring every shard to this release and make them one fleet with its first days. The files applied to each.
+async def migrate(dsns: Sequence[Dsn], keys: Keys, partition_count: int | None = None) -> list[list[str]]:
+    """Bring every shard to this release and make them one fleet with its first days, whose secrets have a key. The
+    files applied to each.
 
     Every server and every old shard is checked before the first is changed.
     """
@@ -57,9 +60,10 @@ async def migrate(dsns: Sequence[Dsn], partition_count: int | None = None) -> li
         await check_server(replace(dsn, database=""), clock)
     await refuse_other_fleet(dsns, partition_count)
     applied = [await apply(dsn, first=index == 0) for index, dsn in enumerate(dsns)]
-    shards = [Shard(dsn, index) for index, dsn in enumerate(dsns)]
+    shards = [Shard(dsn, index, keys=keys) for index, dsn in enumerate(dsns)]
     try:
         await create_fleet(shards, partition_count)
+        await adopt_keys(shards[0])
         for shard in shards:
             await Days(shard, Events()).run_once(clock.now_ms())
     finally:

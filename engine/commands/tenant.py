@@ -21,6 +21,7 @@ from engine.store.admin import (
     set_on_failure,
 )
 from engine.store.changes import Windows
+from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 from engine.store.tenants import NewTenant, create_tenant
 
@@ -108,6 +109,7 @@ def run_delete(args: argparse.Namespace) -> int:
 
 
 async def _create(first: Shard, name: str) -> NewTenant:
+    await adopt_keys(first)
     try:
         return await create_tenant(first, name)
     except CallerError as error:

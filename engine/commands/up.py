@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from engine.clock import SystemClock
@@ -23,6 +24,7 @@ from engine.commands.demo import run_demo
 from engine.commands.migrate import migrate
 from engine.config import GROUPS, Dsn, Settings
 from engine.errors import OperatorError
+from engine.keys import make_key_file
 from engine.local.apt import say_on_stderr as say
 from engine.local.child import Child
 from engine.local.folder import LocalService, announced, held, local_shard_count
@@ -30,7 +32,7 @@ from engine.local.kept import Kept
 from engine.local.listener import free_port, open_listener, url_of
 from engine.local.mysqld import MysqlServer
 from engine.rules.brakes import BrakeKind
-from engine.settings import load_settings, settings_arguments
+from engine.settings import KEY_FILE, keys_of, load_settings, settings_arguments
 from engine.store.brakes import pull
 from engine.store.shard import Shard
 
@@ -64,10 +66,11 @@ def run(args: argparse.Namespace) -> int:
         settings = replace(settings, allow_networks=tuple(dict.fromkeys((*settings.allow_networks, *LOOPBACK))))
     try:
         with stopping_on_signals(), ExitStack() as started, held(settings.data):
+            settings = replace(settings, secrets_key_file=key_file(settings))
             service, kept = start_all(settings, started, paused=args.paused)
             print(f"ready {service.api}", flush=True)
             if args.demo:
-                receiver = run_demo(settings.data, service, started)
+                receiver = run_demo(settings.data, service, keys_of(settings), started)
                 kept.append(Kept("the receiver", receiver.start, receiver.exit_status, say))
             keep(kept)
     except Stopped:
@@ -104,7 +107,7 @@ def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -
         metrics_port=settings.metrics_port or free_port(),
     )
     say("checking the databases")
-    asyncio.run(migrate(settings.shards, settings.partition_count))
+    asyncio.run(migrate(settings.shards, keys_of(settings), settings.partition_count))
     if paused:
         asyncio.run(pause_all(settings.shards[0]))
     service = LocalService(settings.shards, service_url, url_of("127.0.0.1", settings.metrics_port))
@@ -121,6 +124,16 @@ async def pause_all(dsn: Dsn) -> None:
     finally:
         await first.close()
     say(f"paused by {brake.pulled_by}; secondzero resume --all lets calls begin")
+
+
+def key_file(settings: Settings) -> Path | None:
+    """The folder's own, made at the first start, unless others are given."""
+    if settings.secrets_keys or settings.secrets_key_file:
+        return settings.secrets_key_file
+    file = settings.data / KEY_FILE
+    if make_key_file(file):
+        say(f"made the key of secrets in {file}: without it they cannot be read; keep a copy elsewhere")
+    return file
 
 
 def start_servers(settings: Settings, started: ExitStack) -> list[MysqlServer]:

@@ -53,8 +53,8 @@ class Request:
     tenant_id: int
     origin: Origin
     method: str
-    head: bytes
-    body: bytes
+    head: bytes = field(repr=False)  # it has secrets, as the body may
+    body: bytes = field(repr=False)
     timeout_ms: int
 
     on_done: Done = field(init=False, repr=False)

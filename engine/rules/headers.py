@@ -30,6 +30,11 @@ RESERVED = frozenset(
 )  # fmt: skip
 RESERVED_PREFIX = "webhook-"
 
+# Headers whose values are secrets unless the tenant says otherwise: what their names are commonly made of.
+_SECRET = re.compile(
+    r"(^|[-_.])(authorization|cookie|api-?key|auth|token|secret|password|credentials?)([-_.]|$)", re.IGNORECASE
+)
+
 
 def header_faults(headers: Iterable[tuple[str, str]], pointer: str = "/target/http/headers") -> list[Fault]:
     """Every fault of a job's headers, each at ``pointer`` plus the name."""
@@ -56,6 +61,11 @@ def is_reserved(name: str) -> bool:
     """Whether the service sets this header itself."""
     lower = name.lower()
     return lower in RESERVED or lower.startswith(RESERVED_PREFIX)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a header's value is a secret where nothing else is said: Authorization, Cookie, X-Api-Key, the like."""
+    return _SECRET.search(name) is not None
 
 
 def _faults_together(pairs: list[tuple[str, str]], pointer: str) -> list[Fault]:

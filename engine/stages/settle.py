@@ -328,7 +328,7 @@ def _attempt_row(settlement: Settlement) -> tuple[object, ...]:
         outcome.started_ms,
         outcome.finished_ms,
         outcome.reason[:DETAIL_CHARS_MAX],
-        outcome.body[:ANSWER_BYTES_MAX],
+        run.call.kept_answer(outcome.body, ANSWER_BYTES_MAX),
     )
 
 

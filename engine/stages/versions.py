@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from engine.keys import KeyMissing, Keys
 from engine.model import Definition, HttpTarget
 from engine.outbound.head import fixed_head
 from engine.outbound.target import Guard
 from engine.rules.planning import MissedPolicy
+from engine.rules.redaction import redacted, spellings
 from engine.rules.target_text import Refusal, Target
 from engine.store.connection import Connection
+from engine.store.sealed import decode_sealed
 
 # A version is some 2 KB plus its body; the oldest ones make room.
 VERSIONS_MAX = 50_000
@@ -23,7 +26,10 @@ VersionKey = tuple[int, int, int]
 class CallPlan:
     """A version made ready: its definition, and what of a call is the same for every run of it."""
 
-    __slots__ = ("body", "definition", "fixed_head", "is_public", "method", "policy", "refusal", "target", "timeout_ms")
+    __slots__ = (
+        "_secrets", "body", "definition", "fixed_head", "is_public", "method", "policy", "refusal", "target",
+        "timeout_ms",
+    )  # fmt: skip
 
     def __init__(self, definition: Definition, guard: Guard) -> None:
         self.definition = definition
@@ -32,6 +38,7 @@ class CallPlan:
         self.target: Target | None = None
         self.refusal: Refusal | None = None
         self.is_public = False
+        self._secrets: Sequence[bytes] | None = None
         if isinstance(definition.target, HttpTarget):
             self._prepare_http(definition.target, guard)
 
@@ -42,6 +49,15 @@ class CallPlan:
         """The inverse: when the run with this lease was due, or was claimed if that was later."""
         return lease_until_ms - self.timeout_ms - LEASE_BEYOND_TIMEOUT_MS
 
+    def kept_answer(self, answer: bytes, bytes_max: int) -> bytes:
+        """What may be kept of an answer: its first bytes, without the job's secrets. Most answers are not kept, so what
+        is looked for is made when it is first needed."""
+        if self._secrets is None:
+            target = self.definition.target
+            headers = target.headers if isinstance(target, HttpTarget) else ()
+            self._secrets = spellings(header.value for _, header in headers if header.secret)
+        return redacted(answer[:bytes_max], self._secrets, bytes_max) if self._secrets else answer[:bytes_max]
+
     def _prepare_http(self, target: HttpTarget, guard: Guard) -> None:
         self.method = target.method
         self.body = target.body or b""
@@ -51,6 +67,8 @@ class CallPlan:
             return
         self.target = judged
         self.is_public = not guard.is_operators(judged.origin)
+        if any(value.sealed_by for _, value in target.headers):
+            raise ValueError("a secret header is sealed: it must not be sent as it is stored")
         headers = [(name, value.value) for name, value in target.headers]
         self.fixed_head = fixed_head(judged, target.method, headers, target.body)
 
@@ -71,17 +89,19 @@ class Versions:
         missing = [key for key in keys if key not in self._known]
         if missing:
             rows = await connection.fetch_rows("read_versions", missing, bytes_max=bytes_max)
-            self._keep(rows)
+            self._keep(rows, connection.keys)
         return {key: self._known.get(key, LookupError("the version's row is missing")) for key in keys}
 
-    def _keep(self, rows: Sequence[tuple[int, int, int, bytes]]) -> None:
+    def _keep(self, rows: Sequence[tuple[int, int, int, bytes]], keys: Keys) -> None:
         for partition_id, job_id, version, stored in rows:
-            self._known[partition_id, job_id, version] = self._ready(stored)
+            self._known[partition_id, job_id, version] = self._ready(stored, job_id, keys)
         for key in list(self._known)[: max(0, len(self._known) - self._versions_max)]:
             del self._known[key]
 
-    def _ready(self, stored: bytes) -> CallPlan | Exception:
+    def _ready(self, stored: bytes, job_id: int, keys: Keys) -> CallPlan | Exception:
         try:
-            return CallPlan(Definition.decode(stored), self._guard)
+            return CallPlan(decode_sealed(stored, job_id, keys), self._guard)
+        except KeyMissing:  # no fault of the job's: it is due as long as it takes to find the key
+            raise
         except Exception as error:  # whatever is wrong with one job must not hold up the others
             return error

@@ -19,6 +19,7 @@ from asyncmy.errors import MySQLError
 from engine.clock import perf_ns
 from engine.config import SYSTEM_AUTHORITIES, Dsn
 from engine.errors import CommitUnknown, Conflict, OperatorError, StoreUnavailable
+from engine.keys import NO_KEYS
 from engine.store import statements
 from engine.store.statements import Value
 
@@ -73,6 +74,7 @@ class Connection:
     def __init__(self, raw: asyncmy.Connection) -> None:
         self._raw = raw
         self.on_statement: OnStatement | None = None
+        self.keys = NO_KEYS
         self.usable = True
         self.in_transaction = False
 

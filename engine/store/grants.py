@@ -60,6 +60,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "notices": "SELECT, INSERT, UPDATE",
         "partitions": "SELECT",
         "runs": "SELECT, INSERT, UPDATE",
+        "secret_keys": "SELECT",
         "signals": "SELECT, DELETE",
         "signing_secrets": "SELECT",
         "skips": "SELECT, INSERT, UPDATE",
@@ -83,6 +84,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "partitions": "SELECT",
         "requests": "SELECT, INSERT",
         "runs": "SELECT, INSERT, UPDATE",
+        "secret_keys": "SELECT, INSERT",
         "signals": "SELECT, INSERT",
         "signing_secrets": "SELECT, INSERT, UPDATE",
         "skips": "SELECT, INSERT, UPDATE",
@@ -98,7 +100,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "fleet": "SELECT",
         "floor": "SELECT",
         "job_labels": "SELECT, INSERT, DELETE",
-        "job_versions": "SELECT, INSERT",
+        "job_versions": "SELECT, INSERT, UPDATE",
         "jobs": "SELECT, INSERT, UPDATE",
         "leases": "SELECT",
         "limits": "SELECT, INSERT, UPDATE, DELETE",
@@ -107,6 +109,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "partitions": "SELECT",
         "requests": "SELECT, INSERT",
         "runs": "SELECT, INSERT, UPDATE",
+        "secret_keys": "SELECT, INSERT, DELETE",
         "signals": "SELECT, INSERT",
         "signing_secrets": "SELECT, INSERT, UPDATE, DELETE",
         "skips": "SELECT, INSERT, UPDATE",
@@ -119,7 +122,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
 KEEPER_READS = ("metadata_locks", "threads", "events_transactions_current")
 
 # Tables of the first shard alone.
-FIRST_ONLY = frozenset({"tenants", "api_keys", "signing_secrets", "limits", "brakes"})
+FIRST_ONLY = frozenset({"tenants", "api_keys", "signing_secrets", "limits", "brakes", "secret_keys"})
 
 PARTS = ("migrate", *RIGHTS)
 

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from engine import zones
 from engine.errors import Misplaced
+from engine.keys import Keys
 from engine.model import Cron, Definition, JobState, RunAt, VersionEvent, mint_job_id
 from engine.rules import schedule as schedules
 from engine.store.connection import Connection, Row
 from engine.store.requests import Finish, do_nothing
+from engine.store.sealed import open_definition, seal_definition
 from engine.store.shard import Shard
 
 
@@ -47,7 +49,7 @@ async def find_jobs(shard: Shard, names: Iterable[tuple[int, str]]) -> dict[tupl
     wanted = sorted((tenant_id, 1, name) for tenant_id, name in names)
     async with shard.connection() as connection:
         rows = await connection.fetch_rows("find_jobs", wanted, bytes_max=shard.packet_bytes_max)
-    return {(row.tenant_id, row.name): row for row in map(job_row, rows)}
+    return {(row[0], row[1]): job_row(row, shard.keys) for row in rows}
 
 
 async def create_jobs(shard: Shard, jobs: Sequence[NewJob], finish: Finish[list[JobRow]] = do_nothing) -> list[JobRow]:
@@ -79,12 +81,13 @@ async def jobs_by_key(shard: Shard, tenant_id: int, keys: Sequence[tuple[int, in
         rows = await connection.fetch_rows(
             "jobs_by_key", sorted(keys), {"tenant_id": tenant_id}, bytes_max=shard.packet_bytes_max
         )
-    return [job_row(row) for row in rows]
+    return [job_row(row, shard.keys) for row in rows]
 
 
-def job_row(row: Row) -> JobRow:
-    """A row of ``find_jobs`` or a statement with the same columns first."""
-    tenant_id, name, partition_id, job_id, state, *rest = row[:13]
+def job_row(row: Row, keys: Keys) -> JobRow:
+    """A row of ``find_jobs`` or a statement with the same columns first; its secrets are opened."""
+    tenant_id, name, partition_id, job_id, state, *rest, stored = row[:13]
+    rest.append(open_definition(stored, job_id, keys))
     return JobRow(tenant_id, name, partition_id, job_id, JobState(state), *rest)
 
 
@@ -128,18 +131,19 @@ async def _insert(connection: Connection, jobs: Sequence[NewJob], rows: Sequence
         for row, job in by_key
     ]  # fmt: skip
     await connection.execute_rows("insert_jobs", job_rows, bytes_max=bytes_max)
-    versions = [version_row(row, VersionEvent.CREATED) for row, _ in by_key]
+    versions = [version_row(row, VersionEvent.CREATED, connection.keys) for row, _ in by_key]
     await connection.execute_rows("insert_versions", versions, bytes_max=bytes_max)
     labels = sorted(label for row, job in by_key for label in label_rows(row, job.definition))
     if labels:
         await connection.execute_rows("insert_labels", labels, bytes_max=bytes_max)
 
 
-def version_row(row: JobRow, event: VersionEvent) -> tuple[object, ...]:
-    """The immutable copy of a job as it stands after a change."""
+def version_row(row: JobRow, event: VersionEvent, keys: Keys) -> tuple[object, ...]:
+    """The immutable copy of a job as it stands after a change, its secrets sealed."""
+    stored = seal_definition(row.definition, row.job_id, keys)
     return (
         row.partition_id, row.job_id, row.version, event, row.state, row.updated_at_ms, row.next_run_at_ms,
-        zones.TZDATA_VERSION, row.definition,
+        zones.TZDATA_VERSION, *stored,
     )  # fmt: skip
 
 

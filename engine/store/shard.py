@@ -10,6 +10,7 @@ from typing import TypeVar
 from engine.config import Dsn
 from engine.errors import Conflict, PoolExhausted
 from engine.events import Events
+from engine.keys import NO_KEYS, Keys
 from engine.store.connection import CALL_TIMEOUT_MS, Answer, Connection
 from engine.store.statements import Value, bind
 
@@ -39,10 +40,12 @@ class Shard:
         wait_timeout_s: int = 10,
         pool_wait_ms: int = POOL_WAIT_MS,
         events: Events | None = None,
+        keys: Keys = NO_KEYS,
     ) -> None:
-        """``events`` are told how long each named statement took."""
+        """``events`` are told how long each named statement took; ``keys`` seal and open the secrets in it."""
         self.dsn = dsn
         self.index = index
+        self.keys = keys
         self.packet_bytes_max = PACKET_BYTES_MAX
         self._wait_timeout_s = wait_timeout_s
         self._pool_wait_ms = pool_wait_ms
@@ -128,6 +131,7 @@ class Shard:
             answer = await connection.execute("max_allowed_packet")
             self.packet_bytes_max = min(PACKET_BYTES_MAX, int(answer.rows[0][0])) - PACKET_SLACK_BYTES
             self._asked_packet = True
+        connection.keys = self.keys
         if self._events:
             connection.on_statement = self._told
         return connection

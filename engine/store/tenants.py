@@ -10,11 +10,13 @@ import hashlib
 import secrets
 from base64 import b32encode, b64encode
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Generic, NamedTuple, TypeVar
 
 from engine.clock import Clock
 from engine.errors import CallerError, Fault
+from engine.keys import Keys, Sealed
 from engine.store.connection import Connection, Duplicate, Row
 from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
@@ -123,6 +125,7 @@ class Tenants:
     def __init__(self, first: Shard, clock: Clock) -> None:
         self._first = first
         self._clock = clock
+        self._open_secret = lru_cache(KEPT_MAX)(partial(open_secret, first.keys))
         self.keys: Kept[bytes, ApiKey] = Kept(self._load_keys, clock)
         self.tenants: Kept[int, Tenant] = Kept(self._load_tenants, clock)
 
@@ -141,8 +144,9 @@ class Tenants:
         async with shard.connection() as connection:
             rows = await _fetch(connection, "tenants_by_id", tenant_ids, shard)
             now_ms = self._clock.now_ms()
-            signing = await _fetch(connection, "secrets_by_tenant", tenant_ids, shard, {"now_ms": now_ms})
+            stored = await _fetch(connection, "secrets_by_tenant", tenant_ids, shard, {"now_ms": now_ms})
             limits = await _fetch(connection, "limits_by_tenant", tenant_ids, shard)
+        signing = [(row[0], self._open_secret(row[0], bytes(row[1]))) for row in stored]
         return {row[0]: _tenant(row, signing, limits) for row in rows}
 
 
@@ -155,8 +159,7 @@ async def create_tenant(first: Shard, name: str) -> NewTenant:
             await connection.execute("insert_tenant", {"name": name, "now_ms": now_ms})
             tenant_id = int((await connection.execute("tenant_by_name", {"name": name})).rows[0][0])
             await insert_key(connection, api_key, tenant_id, "first", "full", now_ms, None)
-            secret_values: dict[str, Value] = {"tenant_id": tenant_id, "now_ms": now_ms, "secret": secret}
-            await connection.execute("insert_secret", secret_values)
+            await _insert_secret(connection, tenant_id, now_ms, secret)
     except Duplicate as error:
         raise CallerError([Fault("/name", f"there is a tenant {name} already")]) from error
     return NewTenant(tenant_id, api_key, show_secret(secret))
@@ -187,8 +190,7 @@ async def rotate_secret(
             await connection.execute("lock_tenant", {"tenant_id": tenant_id})
             now_ms = int((await connection.execute("shard_now")).rows[0][0])
             await connection.execute("retire_secrets", {"tenant_id": tenant_id, "retires_at": now_ms + keep_old_ms})
-            secret = secrets.token_bytes(SECRET_BYTES)
-            await connection.execute("insert_secret", {"tenant_id": tenant_id, "now_ms": now_ms, "secret": secret})
+            await _insert_secret(connection, tenant_id, now_ms, secrets.token_bytes(SECRET_BYTES))
             rotated = await _live_secrets(connection, tenant_id, now_ms)
             await finish(connection, rotated)
             return rotated
@@ -198,7 +200,28 @@ async def rotate_secret(
 
 async def _live_secrets(connection: Connection, tenant_id: int, now_ms: int) -> list[Secret]:
     answer = await connection.execute("live_secrets", {"tenant_id": tenant_id, "now_ms": now_ms})
-    return [Secret(bytes(row[0]), row[1], row[2]) for row in answer.rows]
+    keys = connection.keys
+    return [Secret(open_secret(keys, tenant_id, bytes(row[0])), row[1], row[2]) for row in answer.rows]
+
+
+async def _insert_secret(connection: Connection, tenant_id: int, now_ms: int, secret: bytes) -> None:
+    sealed = seal_secret(connection.keys, tenant_id, secret)
+    values: dict[str, Value] = {"tenant_id": tenant_id, "now_ms": now_ms, "secret": sealed}
+    await connection.execute("insert_secret", values)
+
+
+def seal_secret(keys: Keys, tenant_id: int, secret: bytes) -> bytes:
+    """A signing secret as it is stored."""
+    return keys.seal(secret, _about(tenant_id)).encode()
+
+
+def open_secret(keys: Keys, tenant_id: int, stored: bytes) -> bytes:
+    """The inverse."""
+    return keys.open(Sealed.parse(stored), _about(tenant_id))
+
+
+def _about(tenant_id: int) -> bytes:
+    return f"signing secret {tenant_id}".encode()
 
 
 async def insert_key(
@@ -254,13 +277,13 @@ def _api_key(row: Row) -> ApiKey:
     )
 
 
-def _tenant(row: Row, signing: list[Row], limits: list[Row]) -> Tenant:
+def _tenant(row: Row, signing: Sequence[tuple[int, bytes]], limits: list[Row]) -> Tenant:
     tenant_id, name, disabled_at, on_failure = row
     return Tenant(
         tenant_id,
         name,
         disabled_at is not None,
         on_failure,
-        tuple(bytes(secret[1]) for secret in signing if secret[0] == tenant_id),
+        tuple(secret for owner, secret in signing if owner == tenant_id),
         {limit[1]: limit[2] for limit in limits if limit[0] == tenant_id},
     )

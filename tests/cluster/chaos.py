@@ -18,8 +18,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from engine.config import Settings
 from engine.errors import Conflict, StoreUnavailable
 from engine.model import Cron, Definition, HttpTarget, Overlap, RetryPolicy
+from engine.settings import keys_of
 from engine.store.changes import Windows, delete_job, edit_job, pause_job, resume_job
 from engine.store.jobs import JobRow, find_jobs
 from engine.store.shard import Shard
@@ -131,7 +133,7 @@ class Chaos:
     def _changing(self, name: str, change: Callable[[Shard, JobRow], object]) -> bool:
         dsn = self.fleet.dsns[self.fleet.shard_of(name)]
         try:
-            asyncio.run(_changed(Shard(dsn, 0), (self.fleet.tenant_id, name), change))
+            asyncio.run(_changed(Shard(dsn, 0, keys=keys_of(Settings())), (self.fleet.tenant_id, name), change))
         except (StoreUnavailable, Conflict):
             return False
         return True

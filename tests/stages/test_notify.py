@@ -35,9 +35,8 @@ def receiver(tmp_path: Path) -> Receiver:
 
 async def notifier(world: World, brakes: InForce = RELEASED) -> Notify:
     guard = Guard(["127.0.0.0/8"], [])
-    await create_tenant(world.shard, "first")
-    await world.rows(f"UPDATE tenants SET tenant_id = {TENANT}")
-    await world.rows(f"UPDATE signing_secrets SET tenant_id = {TENANT}")
+    await world.rows(f"ALTER TABLE tenants AUTO_INCREMENT = {TENANT}")
+    assert (await create_tenant(world.shard, "first")).tenant_id == TENANT
     client = HttpClient(asyncio.get_running_loop(), world.clock, guard, DnsResolver())
     tenants = Tenants(world.shard, world.clock)
     return Notify(world.shard, client, guard, tenants, lambda: brakes, world.versions, world.events, draw=lambda: 1.0)

@@ -103,7 +103,7 @@ async def fill(world: World) -> None:
         await connection.execute_rows("insert_runs", sorted(runs), bytes_max=1 << 24)
         deferred = [(*key, NOW_MS + key[2] * 1_000, 1, 2) for key in KEYS]
         await connection.execute_rows("insert_deferred", deferred, bytes_max=1 << 24)
-        versions = ", ".join(f"({key[0]}, {key[2]}, 1, 1, 1, 0, 0, 'any', '')" for key in KEYS)
+        versions = ", ".join(f"({key[0]}, {key[2]}, 1, 1, 1, 0, 0, 'any', '', NULL)" for key in KEYS)
         await connection.run(f"INSERT INTO job_versions VALUES {versions}".encode())
         await connection.run(b"ANALYZE TABLE jobs, runs")
 

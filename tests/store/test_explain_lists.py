@@ -93,7 +93,7 @@ async def fill_for_tenants(world: World) -> None:
             for n in many
             for label, value in (("team", "xyz"[n % 3]), ("env", "prod" if n % 2 else "test"))
         ],
-        "job_versions": [(n % 8, n, 1, 1, 1, 0, 0, "any", "") for n in many if n % 20],
+        "job_versions": [(n % 8, n, 1, 1, 1, 0, 0, "any", "", "00000000") for n in many if n % 20],
         "skips": [(n % 8, n, NOW_MS - n, NOW_MS, 1, 20, 1, NOW_MS) for n in many],
         "requests": [(TENANT, n, n, 200, "", NOW_MS) for n in many],
         "signals": [(n % 5, n, 1, n % 8, NOW_MS, n, 1, NOW_MS) for n in many],

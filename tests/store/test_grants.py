@@ -37,7 +37,7 @@ REACHED = {
     "api": API,
     "admin": API
     | statements_of([OPERATORS, *((f"engine.commands.{name}", "run") for name in ("status", "audit", "brakes"))])
-    | statements_of([(f"engine.commands.{name}", "add_parser") for name in ("tenant", "key")])
+    | statements_of([(f"engine.commands.{name}", "add_parser") for name in ("tenant", "key", "keys")])
     | statements_of([(f"engine.commands.{name}", "run") for name in ("pause", "resume", "block", "unblock")]),
 }
 

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from api.routes import operator_routes, routes
-from api.server import make_server
+from api.server import Server, make_server
 from api.service import Service
 from engine.clock import Clock, SystemClock
 from engine.config import Dsn, Settings
 from engine.events import Events
+from engine.keys import Keys
 from engine.local.listener import open_listener
 from engine.model import RunState, partition_of
 from engine.rules.placement import shard_of
+from engine.settings import keys_of
 from engine.stages.days import Days
 from engine.store.connection import Row
 from engine.store.fleet import create_fleet
@@ -51,8 +53,9 @@ class Reply(NamedTuple):
 class ApiServer:
     """A served fleet of its own."""
 
-    def __init__(self, dsns: Sequence[Dsn], port: int, service: Service) -> None:
+    def __init__(self, dsns: Sequence[Dsn], port: int, service: Service, server: Server) -> None:
         self.dsns = dsns
+        self._server = server
         self.port = port
         self.service = service
         self.failures: list[Exception] = []
@@ -62,9 +65,17 @@ class ApiServer:
         if name == "api.failed":
             self.failures.append(fields["error"])
 
+    def connections(self) -> int:
+        """Those that are open now."""
+        return len(self._server.server_state.connections)
+
     def tenant(self) -> Tenant:
         """A new tenant with a full key."""
         return Tenant(self, run_on_first(self.dsns[0], secrets.token_hex(6)))
+
+    def tenant_of(self, *keys: str) -> Tenant:
+        """A new tenant of a server that has keys of its own for secrets."""
+        return Tenant(self, run_on_first(self.dsns[0], secrets.token_hex(6), Keys(keys)))
 
     def rows(self, sql: str) -> list[Row]:
         """What a query finds on all shards together."""
@@ -140,7 +151,7 @@ def served(
         thread.start()
         try:
             until(lambda: server.started)
-            yield ApiServer(dsns, listener.getsockname()[1], service)
+            yield ApiServer(dsns, listener.getsockname()[1], service, server)
         finally:
             server.should_exit = True
             thread.join()
@@ -154,18 +165,18 @@ def migrated(dsn: Dsn, *, first: bool = False) -> Dsn:
 
 async def make_fleet(dsns: Sequence[Dsn]) -> None:
     """One fleet with its first days."""
-    shards = [Shard(dsn, index) for index, dsn in enumerate(dsns)]
+    shards = [Shard(dsn, index, keys=keys_of(Settings())) for index, dsn in enumerate(dsns)]
     await create_fleet(shards, PARTITIONS)
     for shard in shards:
         await Days(shard, Events()).run_once(SystemClock().now_ms())
         await shard.close()
 
 
-def run_on_first(dsn: Dsn, name: str) -> NewTenant:
+def run_on_first(dsn: Dsn, name: str, keys: Keys | None = None) -> NewTenant:
     """A tenant of this name."""
 
     async def create() -> NewTenant:
-        shard = Shard(dsn, 0)
+        shard = Shard(dsn, 0, keys=keys or keys_of(Settings()))
         try:
             return await create_tenant(shard, name)
         finally:

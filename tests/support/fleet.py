@@ -22,7 +22,7 @@ from asyncmy.errors import MySQLError
 
 from engine.commands.audit import audit, lines
 from engine.commands.migrate import migrate
-from engine.config import Dsn
+from engine.config import Dsn, Settings
 from engine.errors import CommitUnknown, Conflict, StoreUnavailable
 from engine.local.mysqld import MIB
 from engine.local.receiver import Receiver
@@ -38,6 +38,7 @@ from engine.model import (
     idempotency_key,
     partition_of,
 )
+from engine.settings import keys_of
 from engine.store.connection import Connection, Duplicate, Row
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.shard import Shard
@@ -390,7 +391,7 @@ def sleep_until(at_ms: int) -> None:
 def fleet_of(servers: Sequence[BreakableServer], name: str) -> Iterator[Fleet]:
     """A clean fleet on these servers, its engines ended afterwards."""
     dsns = [server.dsn(name) for server in servers]
-    asyncio.run(migrate(dsns, PARTITIONS))
+    asyncio.run(migrate(dsns, keys_of(Settings()), PARTITIONS))
     with server_folder() as folder, ExitStack() as started:
         targets = [Path(str(dsn.unix_socket)) for dsn in dsns]
         proxies = [
@@ -454,7 +455,7 @@ async def _hold_locks(dsns: Sequence[Dsn], table: str, seconds: float) -> int:
 
 
 async def _tenant(dsn: Dsn) -> int:
-    shard = Shard(dsn, 0)
+    shard = Shard(dsn, 0, keys=keys_of(Settings()))
     try:
         return (await create_tenant(shard, "broken")).tenant_id
     finally:
@@ -462,7 +463,7 @@ async def _tenant(dsn: Dsn) -> int:
 
 
 async def _create(dsn: Dsn, jobs: Sequence[NewJob]) -> list[tuple[int, str, RunAt | Cron]]:
-    shard = Shard(dsn, 0)
+    shard = Shard(dsn, 0, keys=keys_of(Settings()))
     try:
         rows = []
         for first in range(0, len(jobs), JOBS_PER_TRANSACTION):

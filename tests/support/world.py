@@ -24,6 +24,7 @@ from engine.model import (
 from engine.outbound.exchange import Outcome
 from engine.outbound.target import Guard
 from engine.rules.schedule import next_time
+from engine.settings import keys_of
 from engine.stages.claim import Claim
 from engine.stages.days import Days
 from engine.stages.forecast import Forecast
@@ -49,7 +50,7 @@ class World:
     """One shard. Times are real at first, so that the shard's clock and ours agree, and then move by hand."""
 
     def __init__(self, dsn: Dsn) -> None:
-        self.shard = Shard(dsn, 0, connections_max=16)
+        self.shard = Shard(dsn, 0, connections_max=16, keys=keys_of(SETTINGS))
         self.events = Events()
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.events.subscribe(lambda name, fields: self.told.append((name, fields)))
@@ -100,7 +101,7 @@ class World:
                 partition_id, job_id, 1, int(VersionEvent.CREATED), int(JobState.ACTIVE), self.now_ms, next_run_at,
                 "test", definition.encode(),
             )  # fmt: skip
-            await connection.run(f"INSERT INTO job_versions VALUES {_tuple(stored)}".encode())
+            await connection.run(f"INSERT INTO job_versions VALUES {_tuple((*stored, None))}".encode())
 
     async def rows(self, sql: str) -> list[Row]:
         async with self.shard.connection() as connection:

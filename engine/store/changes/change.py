@@ -67,7 +67,7 @@ async def locked(shard: Shard, job: JobRow, windows: Windows) -> AsyncIterator[C
         if not rows:
             yield None
             return
-        locked, now_ms = job_row(rows[0]), int(rows[0][13])
+        locked, now_ms = job_row(rows[0], shard.keys), int(rows[0][13])
         yield Change(
             connection=connection,
             bytes_max=shard.packet_bytes_max,
@@ -103,7 +103,8 @@ async def write(change: Change, event: VersionEvent) -> Changed:
             "note": job.note,
         },
     )
-    await change.connection.execute_rows("insert_versions", [version_row(job, event)], bytes_max=change.bytes_max)
+    version = version_row(job, event, change.connection.keys)
+    await change.connection.execute_rows("insert_versions", [version], bytes_max=change.bytes_max)
     signalled = await insert_signals(
         change.connection, SignalKind.WITHDRAWN, change.told, change.now_ms, change.bytes_max
     )

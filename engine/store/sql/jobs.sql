@@ -27,7 +27,8 @@ INSERT INTO jobs (partition_id, job_id, tenant_id, name, alive, state, version, 
 VALUES :tuples
 
 -- name: insert_versions
-INSERT INTO job_versions (partition_id, job_id, version, event, state, written_at, next_run_at, tzdata, definition)
+INSERT INTO job_versions (partition_id, job_id, version, event, state, written_at, next_run_at, tzdata, definition,
+                          key_id)
 VALUES :tuples
 
 -- name: insert_labels
