@@ -106,6 +106,9 @@ def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -
         port=listener.getsockname()[1],  # for the guard of targets: nobody may call us through ourselves
         metrics_port=settings.metrics_port or free_port(),
     )
+    own = settings.data / KEY_FILE
+    if settings.secrets_key_file == own and make_key_file(own):
+        say(f"made the key of secrets in {own}: without it they cannot be read; keep a copy elsewhere")
     say("checking the databases")
     asyncio.run(migrate(settings.shards, keys_of(settings), settings.partition_count))
     if paused:
@@ -127,13 +130,9 @@ async def pause_all(dsn: Dsn) -> None:
 
 
 def key_file(settings: Settings) -> Path | None:
-    """The folder's own, made at the first start, unless others are given."""
-    if settings.secrets_keys or settings.secrets_key_file:
-        return settings.secrets_key_file
-    file = settings.data / KEY_FILE
-    if make_key_file(file):
-        say(f"made the key of secrets in {file}: without it they cannot be read; keep a copy elsewhere")
-    return file
+    """The folder's own, unless others are given."""
+    given = settings.secrets_keys or settings.secrets_key_file
+    return settings.secrets_key_file if given else settings.data / KEY_FILE
 
 
 def start_servers(settings: Settings, started: ExitStack) -> list[MysqlServer]:

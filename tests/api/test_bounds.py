@@ -23,7 +23,8 @@ LINE = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
 def quick() -> Iterator[None]:
     """Times short enough to wait for."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("HEAD_S_MAX", "BODY_S_MAX", "UNREAD_S_MAX", "LINGER_S"):
+        patch.setattr(protocol, "BODY_S_MAX", 5 * SOON_S)
+        for name in ("HEAD_S_MAX", "UNREAD_S_MAX", "LINGER_S"):
             patch.setattr(protocol, name, SOON_S)
         patch.setattr(protocol, "LOOK_S", 0.05)
         yield
