@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from starlette.requests import ClientDisconnect
-
 from engine.errors import CallerError, Fault, StoreUnavailable
 
 
@@ -88,8 +86,6 @@ def problem_of(error: Exception) -> Problem | None:
         return error
     if isinstance(error, CallerError):
         return invalid(error.faults)
-    if isinstance(error, ClientDisconnect):
-        return Problem(BAD_REQUEST, "the connection ended before the body did")
     if isinstance(error, StoreUnavailable):
         return Problem(
             UNAVAILABLE,

@@ -136,6 +136,7 @@ def test_a_body_that_is_too_long_is_refused_whether_it_says_so_or_not(api_server
         with suppress(OSError):
             for _ in range(48):
                 connection.sendall(chunk)
+            connection.sendall(b"0\r\n\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
 
 

@@ -412,7 +412,7 @@ async def _create_once(shard: Shard, there: JobRow | None, new: NewJob) -> None:
 
 async def _repeated(dsn: Dsn, name: tuple[int, str], change: Change) -> None:
     """Until an answer came. A job is looked for before each try: what was not answered may have been done."""
-    shard = Shard(dsn, 0)
+    shard = Shard(dsn, 0, keys=keys_of(Settings()))
     try:
         while True:
             try:
