@@ -107,7 +107,7 @@ def test_p9_a_fleet_runs_with_an_account_of_its_own_for_each_part(fleet):
     with server_folder() as folder, Receiver(folder / "receiver.log") as receiver:
         created = orjson.loads(secondzero("tenant", "create", "acme", "--json", dsns=fleet.of("admin")))
         keepers = [word for dsn in fleet.of("keeper") for word in ("--keeper-shard", dsn.text())]
-        engine = Engine(folder / "engine.log", fleet.of("engine"), keepers)
+        engine = Engine(folder / "engine.log", fleet.of("engine"), keepers, 0)
         port = free_port()
         shards = [word for dsn in fleet.of("api") for word in ("--shard", dsn.text())]
         words = ["api", "--port", str(port), "--allow-network", "127.0.0.0/8"]

@@ -11,6 +11,7 @@ from asyncmy.errors import MySQLError
 
 from engine.config import Dsn
 from engine.errors import Conflict
+from engine.stages.days import ROLLUPS, TABLES
 from engine.store.connection import Connection, Duplicate, MissingDay
 from engine.store.grants import ACCOUNT_PREFIX, FIRST_ONLY, KEEPER_READS, MIGRATE, PARTS, RIGHTS, grants
 from engine.store.statements import statements
@@ -164,7 +165,7 @@ def test_p9_of_what_stays_running_the_keeper_alone_has_rights_of_ddl(accounts, p
 def test_p9_no_running_part_can_drop_what_holds_the_jobs(accounts, part):
     rights = {table: set(text.split(", ")) for table, text in RIGHTS[part].items()}
     with_ddl = {table for table, names in rights.items() if names - {"SELECT", "INSERT", "UPDATE", "DELETE"}}
-    assert with_ddl == ({"runs", "attempts"} if part == "keeper" else set())
+    assert with_ddl == ({*TABLES, *ROLLUPS} if part == "keeper" else set())
 
 
 @pytest.mark.parametrize(
