@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from engine.commands.administration import report, table
+from engine.commands.runs_export import add_export
 from engine.commands.tenant_api import add_verb, api_of, job_path
 
 LIST_MAX = 100
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    parser = subparsers.add_parser("runs", help="a job's runs: list, get, cancel, retry", allow_abbrev=False)
+    parser = subparsers.add_parser("runs", help="a job's runs: list, export, get, cancel, retry", allow_abbrev=False)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     every = add_verb(verbs, "list", run_list, "list a job's runs, the newest first")
     every.add_argument("job")
@@ -20,6 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     every.add_argument("--from", dest="scheduled_from", metavar="TIME", help="scheduled then or later")
     every.add_argument("--to", dest="scheduled_to", metavar="TIME", help="scheduled then or earlier")
     every.add_argument("--limit", type=int, default=LIST_MAX, help=f"at most so many ({LIST_MAX})")
+    add_export(verbs)
     for verb, run, text in (
         ("get", run_get, "show a run with its attempts"),
         ("cancel", run_cancel, "cancel a run that has not ended"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
+from api import runs
 from engine.clock import wall_ms
 from engine.model import Reason, RunState
 from engine.rules.timestamps import format_time, parse_time
 from engine.store import lists
+from engine.store.lists import runs_of_job
 from tests.support.api import CRON_JOB, RunTable, Tenant
 
 HOUR_MS = 3_600_000
@@ -176,8 +179,33 @@ def test_runs_are_listed_newest_first_over_days_and_narrowed(tenant: Tenant) -> 
     skipped = [run for page in pages(tenant, "/v1/jobs/j/runs?state=skipped&page_size=3", "runs") for run in page]
     assert skipped == [run for run in shown if run["state"] == "skipped"]
     window = f"scheduled_from={format_time(times[3])}&scheduled_to={format_time(times[5])}"
-    runs = tenant.get(f"/v1/jobs/j/runs?{window}").json["runs"]
-    assert [parse_time(run["scheduled_at"]) for run in runs] == times[3:6][::-1]
+    inside = tenant.get(f"/v1/jobs/j/runs?{window}").json["runs"]
+    assert [parse_time(run["scheduled_at"]) for run in inside] == times[3:6][::-1]
+
+
+def test_a_job_that_ran_once_a_day_is_listed_in_a_few_questions(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant.put("j")
+    table = RunTable(tenant, "j")
+    table.query(f"UPDATE jobs SET created_at = created_at - {60 * DAY_MS} WHERE job_id = {table.job_id}")
+    times = [wall_ms() // 1000 * 1000 - n * DAY_MS for n in range(31)]
+    for at_ms in times:
+        table.add(at_ms, RunState.SUCCEEDED)
+    asked: list[tuple[int, int]] = []
+
+    async def noted(shard: Any, job: Any, states: Any, from_ms: int, to_ms: int, rows_max: int) -> list[Any]:
+        asked.append((from_ms, to_ms))
+        return await runs_of_job(shard, job, states, from_ms, to_ms, rows_max)
+
+    monkeypatch.setattr(runs, "runs_of_job", noted)
+    answer = tenant.get("/v1/jobs/j/runs").json
+    assert [parse_time(run["scheduled_at"]) for run in answer["runs"]] == times
+    assert answer["next_page_token"] is None
+    assert len(asked) <= 7
+    assert all(newer[0] == older[1] + 1 for newer, older in itertools.pairwise(asked))
+    shown = [run for page in pages(tenant, "/v1/jobs/j/runs?page_size=4", "runs") for run in page]
+    assert [parse_time(run["scheduled_at"]) for run in shown] == times
 
 
 def test_runs_of_a_deleted_name_are_still_answered_and_those_of_its_next_job_come_first(tenant: Tenant) -> None:

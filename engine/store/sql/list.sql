@@ -50,7 +50,8 @@ WHERE tenant_id = :tenant_id AND label = :label AND value = :label_value
 ORDER BY name LIMIT 1 OFFSET :skipped
 
 -- name: runs_of_job
--- runs.of_job backwards within constant bounds of at most two days; withdrawn runs never were.
+-- runs.of_job backwards within constant bounds: one descent for each day between them, and then only what is answered;
+-- how many rows the days hold does not matter. Withdrawn runs never were.
 SELECT scheduled_at, job_id, version, state, trigger_kind, attempt, tries, reason, outcome, status_code,
        started_at, finished_at, demoted
 FROM runs FORCE INDEX (of_job)
