@@ -13,6 +13,7 @@ from api.runs import STATES
 from api.stats import ENDS, SPANS_MS
 from engine.model import OutcomeKind, Reason, Trigger
 from engine.rules.schedule import Effect, Mark
+from engine.rules.work import Stop
 
 Schema = dict[str, Any]
 
@@ -75,6 +76,27 @@ _RUN_OPTIONAL = {
     "skipped_from": TIME | {"description": "Of a skipped range: its first time; `scheduled_at` is its last."},
     "skipped": COUNT | {"description": "Of a skipped range: how many times."},
 }
+_OF_FUNCTION = {
+    "function": TEXT | {"description": "The function of the run."},
+    "progress": {"type": ["integer", "null"], "description": "Percent, as the worker last said."},
+    "note": {"type": ["string", "null"]},
+    "result": {"description": "What the worker completed it with; absent where there is none."},
+    "waiting": TEXT | {"description": "Why a due run does not begin."},
+}
+_WORK = {
+    "token": TEXT | {"description": "What heartbeats and the end of this run are said with."},
+    "function": TEXT,
+    "payload": {"description": "As the job says, any JSON value."},
+    "job": NAME.schema(),
+    "job_id": TEXT,
+    "scheduled_at": TIME,
+    "attempt": COUNT,
+    "idempotency_key": TEXT | {"description": "The same for every attempt of a run."},
+    "deadline": TIME | {"description": "When the run's `timeout` is over."},
+    "heartbeat_interval": TEXT,
+    "trigger": {"type": "string", "enum": _words(Trigger)},
+}
+_STOPS = [stop.value for stop in Stop]
 _ATTEMPT = {
     "attempt": COUNT,
     "started_at": TIME_OR_NULL,
@@ -116,7 +138,13 @@ ANSWERS: dict[str, Schema] = {
     "Fault": _FAULT,
     "JobPage": _page("jobs", JOB.name),
     "Run": _object(_RUN, _RUN_OPTIONAL, "One scheduled time of a job, or one start by hand."),
-    "RunWithAttempts": _object(_RUN | {"attempt_list": _list(ref("Attempt"))}, _RUN_OPTIONAL),
+    "RunWithAttempts": _object(_RUN | {"attempt_list": _list(ref("Attempt"))}, _RUN_OPTIONAL | _OF_FUNCTION),
+    "WorkClaimed": _object({"runs": _list(ref("Work"))}),
+    "Work": _object(_WORK),
+    "WorkRenewed": _object(
+        {"stop": {"anyOf": [{"type": "boolean"}, {"type": "string", "enum": _STOPS}]}, "lease_until": TIME},
+        says="Where `stop` is not false, the worker is to stop, and says how it ended all the same.",
+    ),
     "Attempt": _object(_ATTEMPT),
     "RunPage": _page("runs", "Run"),
     "JobStats": _object({"job": NAME.schema(), **_SPANS}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from starlette.requests import Request
 
 from api.errors import FORBIDDEN, UNAUTHORIZED, Problem
@@ -10,7 +12,7 @@ from engine.store.tenants import KEY_PREFIX, ApiKey, Tenants, hash_key
 # A key has 35 characters; what is much longer is none and need not be hashed.
 KEY_CHARS_MAX = 128
 
-FULL, READ, ADMIN = "full", "read", "admin"
+FULL, READ, ADMIN, WORKER = "full", "read", "admin", "worker:"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -31,6 +33,20 @@ def check_scope(key: ApiKey, method: str, full_only: bool) -> int:
     if key.scope == READ and (full_only or method not in _SAFE_METHODS):
         raise Problem(FORBIDDEN, "a key of scope read can only read")
     return key.tenant_id
+
+
+def check_worker(key: ApiKey) -> int:
+    """The tenant whose functions may be worked on, with a full key or one of workers; 403 otherwise."""
+    if key.tenant_id is None or not (key.scope == FULL or key.scope.startswith(WORKER)):
+        raise Problem(FORBIDDEN, f"a key of scope {key.scope} has no access to work")
+    return key.tenant_id
+
+
+def may_work_on(scope: str, function: str) -> bool:
+    """Whether a key of this scope may claim runs of a function: worker:… names them, with * for any characters."""
+    return scope == FULL or any(
+        fnmatchcase(function, pattern) for pattern in scope.removeprefix(WORKER).split(",") if pattern
+    )
 
 
 def check_operator(key: ApiKey) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api import batch, clock_change_list, cron_preview, dead_letters, job_list, job_verbs, runs, signing_secrets
+from api import batch, clock_change_list, cron_preview, dead_letters, job_list, job_verbs, runs, signing_secrets, work
 from api.definitions import JOB
 from api.errors import CONFLICT, INVALID, NOT_FOUND, PRECONDITION_FAILED, Kind
 from api.job_patch import MERGE_PATCH_JSON
@@ -250,6 +250,56 @@ CALLS: dict[tuple[str, str], Doc] = {
         body=signing_secrets.ROTATE,
         example={"keep_old_for": "24h"},
         headers=ONCE,
+    ),
+    ("POST", "/v1/work:claim"): Doc(
+        "claim_work",
+        "Claim function runs",
+        "Work",
+        {200: "WorkClaimed"},
+        "For a worker: due runs of its functions, by priority. Each is its worker's until it is completed, failed or"
+        " released, or until three heartbeats are missed. With `wait`, an answer without runs comes only after it."
+        " A key of scope `worker:…` may claim the functions it names.",
+        body=work.CLAIM,
+        body_required=True,
+        example={"functions": ["reports.daily"], "max": 5},
+    ),
+    ("POST", "/v1/work/{token}:heartbeat"): Doc(
+        "heartbeat_work",
+        "Say that a run is being worked on",
+        "Work",
+        {200: "WorkRenewed"},
+        "Once every `heartbeat_interval`, however busy the code is. `stop` says that the run was cancelled or that its"
+        " time is over: it ends within ten seconds whatever the worker does. 409: the run is another's, stop at once.",
+        body=work.HEARTBEAT,
+        problems=(NOT_FOUND, CONFLICT),
+    ),
+    ("POST", "/v1/work/{token}:complete"): Doc(
+        "complete_work",
+        "End a run well",
+        "Work",
+        {200: "Run"},
+        "Said again, it is answered as before. 409 where the run is another's: nothing is changed.",
+        body=work.COMPLETE,
+        problems=(NOT_FOUND, CONFLICT),
+    ),
+    ("POST", "/v1/work/{token}:fail"): Doc(
+        "fail_work",
+        "End a try of a run",
+        "Work",
+        {200: "Run"},
+        "It is tried again as its job says, unless `retryable` is false.",
+        body=work.FAIL,
+        body_required=True,
+        problems=(NOT_FOUND, CONFLICT),
+    ),
+    ("POST", "/v1/work/{token}:release"): Doc(
+        "release_work",
+        "Give a run back",
+        "Work",
+        {200: "Run"},
+        "Another worker gets it at once. It was a try, unless `started` is false.",
+        body=work.RELEASE,
+        problems=(NOT_FOUND, CONFLICT),
     ),
     ("GET", "/livez"): Doc("get_livez", "Whether the process lives", "Health", {200: "Live"}, open=True),
     ("GET", "/readyz"): Doc(

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.auth import authenticate, check_operator, check_scope
+from api.auth import authenticate, check_operator, check_scope, check_worker
 from api.errors import INTERNAL, METHOD_NOT_ALLOWED, Problem, problem_of
 from api.idempotency import one_at_a_time
 from api.limits import REQUESTS_LIMIT, limits_of
@@ -59,16 +59,27 @@ class Endpoint:
         tenant_id, headers = await self._admit(request, key)
         check_acceptable(request, JSON)
         with one_at_a_time(self._service, request, tenant_id):
-            response = (await handler(Call(self._service, request, tenant_id, now_ms))).response()
+            response = (await handler(Call(self._service, request, tenant_id, now_ms, scope=key.scope))).response()
         response.headers.update(headers)
         return response
 
     async def _admit(self, request: Request, key: ApiKey) -> tuple[int, Mapping[str, str]]:
         """The tenant, and what the answer tells of its limit; 403 or 429 if it may not call, or not now."""
-        tenant_id = check_scope(key, "GET" if self._reads else request.method, self._full_only)
+        tenant_id = self._check(request, key)
         tenant = await self._service.tenants.tenants.get(tenant_id)
         allowance = self._service.rates.take(tenant_id, limits_of(tenant)[REQUESTS_LIMIT])
         return tenant_id, allowance.headers()
+
+
+    def _check(self, request: Request, key: ApiKey) -> int:
+        return check_scope(key, "GET" if self._reads else request.method, self._full_only)
+
+
+class WorkEndpoint(Endpoint):
+    """One URL of the work protocol."""
+
+    def _check(self, request: Request, key: ApiKey) -> int:
+        return check_worker(key)
 
 
 class OperatorEndpoint(Endpoint):

@@ -67,6 +67,7 @@ async def run(call: Call) -> Answer:
     answer = await once(call, place.shard, act, partial(_started_answer, call))
     if answer is None:
         raise not_found("job")
+    call.service.work.hub.nudge()
     return answer
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from api import runs
+from api import runs, work
 from api.answers import ANSWERS, ref
 from api.calls import CALLS, ONCE, Doc
 from api.errors import (
@@ -97,6 +97,8 @@ def _parameters(path: str, doc: Doc) -> list[dict[str, Any]]:
     found = []
     if "{name}" in path:
         found.append({"name": "name", "in": "path", "required": True, "schema": NAME.schema()})
+    if "{token}" in path:
+        found.append({"name": "token", "in": "path", "required": True, "schema": work.TOKEN_SCHEMA})
     if "{scheduled_at}" in path:
         schema = {"type": "string", "pattern": f"^{runs.PATH_TIME.pattern}$", "examples": ["2030-01-31T09:00:00Z"]}
         found.append({"name": "scheduled_at", "in": "path", "required": True, "schema": schema})

@@ -53,6 +53,7 @@ class Call:
     tenant_id: int
     now_ms: int
     body: bytes = b""
+    scope: str = ""
 
     @property
     def path(self) -> dict[str, str]:
@@ -73,7 +74,7 @@ class Call:
         return self._parsed()
 
     async def fields(self, record: Record) -> Any:
-        """A body of a few fields, all of which may be left out, and the body with them; 422 with every fault."""
+        """A body of a few fields; where all of them may be left out, so may be the body. 422 with every fault."""
         self.body = await read_body(self.request, BODY_BYTES_MAX)
         if self.body:
             check_media_type(self.request, JSON)

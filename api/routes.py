@@ -11,11 +11,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from api import dead_letters, docs, health, job_list, job_verbs, jobs, operators, run_verbs, runs, signing_secrets
+from api import dead_letters, docs, health, job_list, job_verbs, jobs, operators, run_verbs, runs, signing_secrets, work
 from api.batch import batch
 from api.clock_change_list import list_clock_changes
 from api.cron_preview import preview_cron
-from api.endpoint import Endpoint, Handler, OpenEndpoint, OperatorEndpoint, respond
+from api.endpoint import Endpoint, Handler, OpenEndpoint, OperatorEndpoint, WorkEndpoint, respond
 from api.errors import BAD_REQUEST, NOT_FOUND, Problem, invalid
 from api.forecast import forecast
 from api.job_patch import patch_job
@@ -31,7 +31,15 @@ def routes(service: Service) -> list[BaseRoute]:
     def at(path: str, *, full_only: bool = False, reads: bool = False, **handlers: Handler) -> Route:
         return Route(path, Endpoint(service, handlers, full_only=full_only, reads=reads))
 
+    def worked(path: str, handler: Handler) -> Route:
+        return Route(path, WorkEndpoint(service, {"POST": handler}))
+
     return [
+        worked("/v1/work/{token:name}:complete", work.complete),
+        worked("/v1/work:claim", work.claim),
+        worked("/v1/work/{token:name}:heartbeat", work.heartbeat),
+        worked("/v1/work/{token:name}:fail", work.fail),
+        worked("/v1/work/{token:name}:release", work.release),
         at("/v1/jobs/{name:name}", GET=jobs.get_job, PUT=jobs.put_job, PATCH=patch_job, DELETE=jobs.delete_job_by_name),
         at("/v1/jobs", GET=job_list.list_jobs),
         at("/v1/jobs:batch", POST=batch),

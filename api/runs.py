@@ -13,6 +13,7 @@ from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
+from api.run_function import show_function
 from engine.errors import CallerError
 from engine.model import Definition, OutcomeKind, RunState, Trigger
 from engine.rules.schedule import mark_of, next_time
@@ -87,7 +88,8 @@ async def get_run(call: Call) -> Answer:
         return await _skipped_answer(call, place, name, scheduled_at_ms, job_ids)
     run, attempts = found
     (shown,) = await _show(call, place, name, [Entry(run)])
-    return Answer(shown | {"attempt_list": _show_attempts(run, attempts)})
+    of_function = await show_function(call, place, run)
+    return Answer(shown | of_function | {"attempt_list": _show_attempts(run, attempts)})
 
 
 async def _skipped_answer(call: Call, place: Place, name: str, at_ms: int, job_ids: Sequence[int]) -> Answer:

@@ -52,7 +52,16 @@ async def _serve(settings: Settings, events: Events, tenants: socket.socket, ope
 
 
 class Server(uvicorn.Server):
-    """Signals are ours: uvicorn would raise them again at its end, and kill the process before ours."""
+    """Signals are ours: uvicorn would raise them again at its end, and kill the process before ours. Workers that wait
+    for work are answered at the end, instead of being waited for."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.work.hub.stop_waiting()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -77,7 +86,8 @@ def make_server(service: Service, settings: Settings, table: Sequence[BaseRoute]
             timeout_graceful_shutdown=DRAIN_S,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
-        )
+        ),
+        service,
     )
 
 

@@ -13,6 +13,7 @@ from api.gather import Gather
 from api.idempotency import kept
 from api.limits import JobCounts, RequestRates
 from api.responses import Answer
+from api.work_place import WorkPlace
 from engine.clock import Clock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
@@ -65,6 +66,7 @@ class Service:
         self.rates = RequestRates(clock, settings.api_processes)
         self.counts = JobCounts(shards, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
+        self.work = WorkPlace(self.placement, self.tenants, self.guard, clock, events)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
         # POSTs with an Idempotency-Key that are being carried out: tenant, path and key.
@@ -81,8 +83,10 @@ class Service:
         with suppress(StoreUnavailable):
             await self._adopt_keys()
         self._loop.start()
+        self.work.start()
 
     async def stop(self) -> None:
+        await self.work.stop()
         await self._loop.stop()
         with suppress(StoreUnavailable):
             await self._tell_used_keys()

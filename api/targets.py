@@ -167,7 +167,7 @@ def _kept_secret(at: str, fingerprint: str | None, reading: Reading) -> HeaderVa
     return None
 
 
-_FUNCTION_NAME = Text(
+FUNCTION_NAME = Text(
     128, re.compile("[A-Za-z_][A-Za-z0-9._-]{0,127}"), "a function's name: letters, digits and ._-", "send_report"
 )
 
@@ -199,7 +199,7 @@ HTTP_TARGET = Record(
 FUNCTION_TARGET = Record(
     "FunctionTarget",
     {
-        "name": Slot(_FUNCTION_NAME, required=True),
+        "name": Slot(FUNCTION_NAME, required=True),
         "payload": Slot(AnyValue(BODY_BYTES_MAX), "Any JSON value, handed to the function."),
     },
     lambda given, at, reading: FunctionTarget(given["name"], given.get("payload")),

@@ -21,6 +21,7 @@ from engine.service import RunOnce, Service
 from engine.settings import keys_of
 from engine.stages.backlog import Backlog
 from engine.stages.days import Days
+from engine.stages.lapse import LapsedWork
 from engine.stages.neighbours import Neighbours
 from engine.stages.notify import Notify
 from engine.stages.reap import Reap
@@ -30,6 +31,7 @@ from engine.stages.sweep import Sweep
 from engine.stages.tidy import Tidy
 from engine.stages.timekeep import Timekeep
 from engine.stages.versions import Versions
+from engine.stages.work_seen import WorkSeen
 from engine.store.brakes import REREAD_MS as BRAKES_INTERVAL_MS
 from engine.store.brakes import Brake, Brakes
 from engine.store.fleet import placed_partitions
@@ -38,6 +40,7 @@ from engine.store.tenants import REREAD_MS, Tenants
 
 REAP_INTERVAL_MS = 500
 NEIGHBOURS_INTERVAL_MS = 500
+LAPSE_INTERVAL_MS = 1_000
 SWEEP_INTERVAL_MS = 10_000
 NOTIFY_INTERVAL_MS = 1_000
 RECORD_INTERVAL_MS = 10_000
@@ -99,10 +102,13 @@ class Keeper:
         versions = Versions(self._guard)
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
+        lapse = LapsedWork(shard, partitions, versions, self._tenants.is_told, self._clock, self._events)
+        self._serve(f"lapse-{number}", lapse.run_once, LAPSE_INTERVAL_MS)
         neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
         notify = Notify(shard, self._client, self._guard, self._tenants, self._in_force, versions, self._events)
         backlog = Backlog(shard, partitions, self._events)
         self._serve(f"backlog-{number}", backlog.run_once, BACKLOG_INTERVAL_MS)
+        self._serve(f"work-seen-{number}", WorkSeen(shard, self._clock, self._events).run_once, BACKLOG_INTERVAL_MS)
         self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
         self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
         self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)

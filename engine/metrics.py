@@ -43,12 +43,14 @@ class Metrics:
         self._batches: dict[str, Histogram] = {}
         self._statements: dict[str, list[int]] = {}
         self._backlog: dict[int, dict[str, int | None]] = {}
+        self._work: dict[int, dict[str, Any]] = {}
         self._takes: dict[str, Callable[[dict[str, Any]], None]] = {
             "run.planned": lambda fields: self._batch("plan", fields["runs"]),
             "run.claimed": lambda fields: self._batch("claim", fields["runs"]),
             "run.settled": self._settled,
             "statement.ended": self._statement,
             "backlog.seen": self._backlog_seen,
+            "work.seen": self._work_seen,
         }
 
     def __call__(self, name: str, fields: dict[str, Any]) -> None:
@@ -66,6 +68,7 @@ class Metrics:
             "batches": {step: [*batch.counts, batch.total] for step, batch in self._batches.items()},
             "statements": self._statements,
             "backlog": {str(shard): seen for shard, seen in self._backlog.items()},
+            "work": {str(shard): seen for shard, seen in self._work.items()},
         }
 
     def _settled(self, fields: dict[str, Any]) -> None:
@@ -85,3 +88,6 @@ class Metrics:
 
     def _backlog_seen(self, fields: dict[str, Any]) -> None:
         self._backlog[fields["shard"]] = {"age_ms": fields["age_ms"], "ahead_ms": fields["ahead_ms"]}
+
+    def _work_seen(self, fields: dict[str, Any]) -> None:
+        self._work[fields["shard"]] = {key: fields[key] for key in ("ready", "age_ms", "doors")}

@@ -64,6 +64,7 @@ class _OfBoard(Collector):
         yield from _client(executors)
         yield _batches(executors)
         yield from _backlog(self._states)
+        yield from _work(self._states)
         yield from _events(self._states)
         yield _statements(self._states)
         yield self._loops()
@@ -173,6 +174,30 @@ def _backlog(states: Iterable[State]) -> Iterator[Metric]:
             if seen["ahead_ms"] is not None:
                 ahead.add_metric([shard], seen["ahead_ms"] / 1000)
     yield from (age, ahead)
+
+
+def _work(states: Iterable[State]) -> Iterator[Metric]:
+    """Function runs; a door is a process of the API, which has no page of its own."""
+    ready = GaugeMetricFamily("secondzero_work_ready", "Due function runs that no worker has.", labels=["shard"])
+    age = GaugeMetricFamily("secondzero_work_age_seconds", "How long the oldest of them has waited.", labels=["shard"])
+    waiting = GaugeMetricFamily("secondzero_work_waiting", "Workers that wait for work.", labels=["shard", "door"])
+    sums = [
+        CounterMetricFamily(f"secondzero_work_{name}", text, labels=["shard", "door"])
+        for name, text in (
+            ("claimed", "Function runs given to workers."),
+            ("ended", "Function runs that workers have ended or given back."),
+            ("stale", "Words of workers about runs that they had lost."),
+        )
+    ]
+    for state in states:
+        for shard, seen in state["metrics"]["work"].items():
+            ready.add_metric([shard], seen["ready"])
+            age.add_metric([shard], seen["age_ms"] / 1000)
+            for door, (*counts, waits) in seen["doors"].items():
+                waiting.add_metric([shard, door], waits)
+                for family, number in zip(sums, counts, strict=True):
+                    family.add_metric([shard, door], number)
+    yield from (ready, age, waiting, *sums)
 
 
 def _events(states: Iterable[State]) -> Iterator[Metric]:

@@ -322,8 +322,22 @@ def mint_job_id(now_ms: int, partition_id: int) -> int:
 
 
 def mint_worker_id() -> int:
-    """A fresh worker id for every start of an executor: 63 random bits, never 0."""
-    return (int.from_bytes(os.urandom(8), "big") >> 1) | 1
+    """A fresh worker id for every start of an executor: 63 random bits, the last one set."""
+    return _random_63_bits() | 1
+
+
+def mint_door_id() -> int:
+    """The same for a process of the API, in whose name function runs are held: the last bit is not set."""
+    return max(2, _random_63_bits() & ~1)
+
+
+def is_door(worker_id: int | None) -> bool:
+    """Whether a run's holder is a door: its worker is somewhere else, and learns by its next heartbeat what changed."""
+    return worker_id is not None and worker_id % 2 == 0
+
+
+def _random_63_bits() -> int:
+    return int.from_bytes(os.urandom(8), "big") >> 1
 
 
 def job_id_text(job_id: int) -> str:

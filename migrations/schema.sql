@@ -93,9 +93,21 @@ CREATE TABLE `deferred` (
   `due_at` bigint NOT NULL,
   `reason` tinyint unsigned NOT NULL,
   `priority` tinyint unsigned NOT NULL,
+  `lane` bigint unsigned NOT NULL DEFAULT (`partition_id`),
   PRIMARY KEY (`partition_id`,`scheduled_at`,`job_id`),
   KEY `of_job` (`partition_id`,`job_id`),
-  KEY `due` (`partition_id`,`priority`,`due_at`)
+  KEY `due` (`lane`,`priority`,`due_at`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `doors` (
+  `door_id` bigint unsigned NOT NULL,
+  `since_at` bigint NOT NULL,
+  `seen_at` bigint NOT NULL,
+  `claimed` bigint unsigned NOT NULL,
+  `ended` bigint unsigned NOT NULL,
+  `stale` bigint unsigned NOT NULL,
+  `waiting` int unsigned NOT NULL,
+  PRIMARY KEY (`door_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `fleet` (
@@ -111,6 +123,14 @@ CREATE TABLE `floor` (
   `id` tinyint unsigned NOT NULL,
   `floor_at` bigint NOT NULL,
   PRIMARY KEY (`id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `functions` (
+  `tenant_id` int unsigned NOT NULL,
+  `name` varchar(128) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `asked_at` bigint NOT NULL,
+  PRIMARY KEY (`tenant_id`,`name`),
+  KEY `age` (`asked_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `job_hours` (
@@ -235,6 +255,20 @@ CREATE TABLE `recounts` (
   `marks` int unsigned NOT NULL,
   PRIMARY KEY (`partition_id`,`hour_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `reports` (
+  `partition_id` smallint unsigned NOT NULL,
+  `scheduled_at` bigint NOT NULL,
+  `job_id` bigint unsigned NOT NULL,
+  `attempt` int unsigned NOT NULL,
+  `reported_at` bigint NOT NULL,
+  `progress` tinyint unsigned DEFAULT NULL,
+  `note` varchar(256) DEFAULT NULL,
+  `result` mediumblob,
+  PRIMARY KEY (`partition_id`,`scheduled_at`,`job_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci
+/*!50100 PARTITION BY RANGE (`scheduled_at`)
+(PARTITION day_start VALUES LESS THAN (0) ENGINE = InnoDB) */;
 
 CREATE TABLE `requests` (
   `tenant_id` int unsigned NOT NULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from engine.model import JobState, RunState, Trigger
+from engine.model import JobState, RunState, Trigger, is_door
 
 # A claimed run due within this is its holder's to take back: it may fire it until it has read the signal, and where it
 # cannot read, until its lease is over. Taken back over its head, a call might be made that no run knows of.
@@ -78,4 +78,7 @@ def on_taken_back(run: OpenRun, job_state: JobState, now_ms: int, replaced: bool
 
 
 def _taken_from_holder(run: OpenRun, now_ms: int) -> Deed:
+    """A function run begins with its claim: it has started."""
+    if is_door(run.worker_id):
+        return Deed.STAND
     return Deed.WITHDRAW if run.scheduled_at_ms > now_ms + START_MARGIN_MS else Deed.ASK

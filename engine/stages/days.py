@@ -1,4 +1,4 @@
-"""Days: the pieces of runs, attempts and rollups are made ahead of time. The keeper alone has the right to do so."""
+"""Days: the pieces of the tables that are cut by day, made ahead of time. The keeper alone has the right to do so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAYS_AHEAD = 3
 # A new fleet begins with yesterday: a time may be up to five minutes past.
 DAYS_BACK = 1
 
-TABLES = ("runs", "attempts")
+TABLES = ("runs", "attempts", "reports")
 ROLLUPS = ("job_hours", "tenant_hours")
 
 

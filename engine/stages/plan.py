@@ -17,6 +17,7 @@ from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
 from engine.model import Definition, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
 from engine.rules.claiming import DueClass, due_classes
+from engine.rules.lanes import lane_of
 from engine.rules.notices import About, notice_row
 from engine.rules.peaks import is_quiet, planning_horizon_ms
 from engine.rules.planning import JobPlan, PlannedTime, Skip, plan_job
@@ -256,7 +257,7 @@ class Plan:
         if batch.runs:
             await self._insert_runs(batch, connection)
         if batch.deferred:
-            await connection.execute_rows("insert_deferred", sorted(batch.deferred), bytes_max=bytes_max)
+            await connection.execute_rows("insert_into_lanes", sorted(batch.deferred), bytes_max=bytes_max)
             await note_recounts(connection, batch.below_mark, now_ms, bytes_max)
         if batch.skips:
             await connection.execute_rows("insert_skips", sorted(batch.skips), bytes_max=bytes_max)
@@ -343,7 +344,8 @@ async def _lock_due(
 
 
 def _may_be_born_claimed(time: PlannedTime, call: CallPlan, mark_at_ms: int) -> bool:
-    """Whatever is due at another time than its scheduled one, or below the mark, or must not overlap, is not."""
+    """Whatever is due at another time than its scheduled one, or below the mark, or must not overlap, is not; nor what
+    is a function's, which waits for the tenant's workers."""
     return (
         time.trigger == Trigger.SCHEDULE
         and time.scheduled_at_ms >= mark_at_ms
@@ -360,7 +362,8 @@ def _enter_deferred(
         (*key, job.tenant_id, job.version, RunState.WAITING, call.definition.priority, time.trigger, 0, None, None)
     )
     reason = Reason.CATCH_UP if time.trigger == Trigger.CATCH_UP else Reason.SCHEDULED
-    batch.deferred.append((*key, max(now_ms, time.scheduled_at_ms), reason, call.definition.priority))
+    priority, lane = call.definition.priority, lane_of(job.partition_id, job.tenant_id, call.definition)
+    batch.deferred.append((*key, max(now_ms, time.scheduled_at_ms), reason, priority, lane))
     if time.scheduled_at_ms < mark_at_ms:
         batch.below_mark.append((key.partition_id, key.scheduled_at_ms))
 

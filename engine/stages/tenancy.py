@@ -25,11 +25,7 @@ class Tenancy:
         return tenant
 
     def is_told(self, tenant_id: int, definition: Definition) -> bool:
-        """Whether somebody is told of this job's late and skipped runs; if unsure, yes: the keeper finds out."""
-        if definition.on_failure_url is not None:
-            return True
-        tenant = self._tenants.tenants.known(tenant_id)
-        return tenant is None or tenant.on_failure_url is not None
+        return self._tenants.is_told(tenant_id, definition)
 
     async def run_once(self, now_ms: int) -> bool:
         """Learn of those wanted, else read again what is known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engine.keys import KeyMissing, Keys
-from engine.model import Definition, HttpTarget
+from engine.model import Definition, FunctionTarget, HttpTarget
 from engine.outbound.head import fixed_head
 from engine.outbound.target import Guard
 from engine.rules.planning import MissedPolicy
@@ -27,8 +27,8 @@ class CallPlan:
     """A version made ready: its definition, and what of a call is the same for every run of it."""
 
     __slots__ = (
-        "_secrets", "body", "definition", "fixed_head", "is_public", "method", "policy", "refusal", "target",
-        "timeout_ms",
+        "_secrets", "body", "definition", "fixed_head", "function", "is_public", "method", "policy", "refusal",
+        "target", "timeout_ms",
     )  # fmt: skip
 
     def __init__(self, definition: Definition, guard: Guard) -> None:
@@ -39,6 +39,7 @@ class CallPlan:
         self.refusal: Refusal | None = None
         self.is_public = False
         self._secrets: Sequence[bytes] | None = None
+        self.function = definition.target if isinstance(definition.target, FunctionTarget) else None
         if isinstance(definition.target, HttpTarget):
             self._prepare_http(definition.target, guard)
 

@@ -45,10 +45,14 @@ class Placement:
         if not self.partition_count:
             raise StoreUnavailable("no shard has answered yet")
         partition_id = partition_of(tenant_id, name, self.partition_count)
+        return Place(self.shard_of(partition_id), partition_id)
+
+    def shard_of(self, partition_id: int) -> Shard:
+        """Who holds a partition; StoreUnavailable while that shard has not answered."""
         shard = self._holders.get(partition_id)
         if shard is None:
             raise StoreUnavailable(f"the shard of partition {partition_id} has not answered yet")
-        return Place(shard, partition_id)
+        return shard
 
     def derived_key(self, purpose: str) -> bytes:
         """32 bytes that every process of this fleet has and nobody outside, other ones for each purpose."""

@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 from engine.clock import Clock
 from engine.errors import CallerError, Fault
 from engine.keys import Keys, Sealed
+from engine.model import Definition
 from engine.store.connection import Connection, Duplicate, Row
 from engine.store.requests import Finish, do_nothing
 from engine.store.shard import Shard
@@ -132,6 +133,13 @@ class Tenants:
     async def reread(self) -> None:
         await self.keys.reread()
         await self.tenants.reread()
+
+    def is_told(self, tenant_id: int, definition: Definition) -> bool:
+        """Whether somebody is told of this job's late and skipped runs; if unsure, yes: who sends notices finds out."""
+        if definition.on_failure_url is not None:
+            return True
+        tenant = self.tenants.known(tenant_id)
+        return tenant is None or tenant.on_failure_url is not None
 
     async def _load_keys(self, hashes: list[bytes]) -> dict[bytes, ApiKey]:
         shard = self._first

@@ -10,8 +10,9 @@ from engine.config import Dsn
 from engine.model import Cron, NoticeKind, Overlap, Priority, Reason, RunAt, RunState
 from engine.outbound.target import Guard
 from engine.rules.notices import MINUTE_MS
-from engine.stages.claim import LATE_MS, OVERLAP_WAIT_MS
+from engine.stages.claim import LATE_MS
 from engine.stages.held import PREPARE_MS
+from engine.stages.take import OVERLAP_WAIT_MS
 from engine.stages.versions import Versions
 from tests.support.world import Worker, World, run_world
 

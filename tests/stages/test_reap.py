@@ -159,7 +159,8 @@ async def lost(world: World, run: HeldRun, ended_ms: int) -> None:
     """The run's lease ended so long ago by the shard's clock, and the mark has passed it."""
     lease_until_ms = await world.shard.now_ms() - ended_ms
     await world.rows(f"UPDATE runs SET lease_until = {lease_until_ms}")
-    await world.rows(f"REPLACE INTO deferred VALUES {(*run.key, lease_until_ms, int(Reason.SWEPT), 2)}")
+    columns = "partition_id, scheduled_at, job_id, due_at, reason, priority"
+    await world.rows(f"REPLACE INTO deferred ({columns}) VALUES {(*run.key, lease_until_ms, int(Reason.SWEPT), 2)}")
 
 
 def test_p2_a_claim_committed_after_its_worker_was_reaped_is_found_when_its_lease_is_over(shard_dsn: Dsn) -> None:

@@ -83,7 +83,8 @@ def test_days_older_than_the_retention_are_dropped_whole_and_no_younger_one(shar
 
 def test_p2_a_day_with_a_deferred_run_is_kept_until_that_has_ended(shard_dsn: Dsn) -> None:
     async def body(world: World, stage: Record, first_ms: int) -> None:
-        await world.rows(f"INSERT INTO deferred VALUES (1, {first_ms + 5}, 1, {world.now_ms}, 1, 2)")
+        columns = "partition_id, scheduled_at, job_id, due_at, reason, priority"
+        await world.rows(f"INSERT INTO deferred ({columns}) VALUES (1, {first_ms + 5}, 1, {world.now_ms}, 1, 2)")
         await record_all(world, stage)
         assert (await days(world))[0] == "d1"
         await world.rows("DELETE FROM deferred")

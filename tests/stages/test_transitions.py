@@ -306,7 +306,9 @@ def test_p3_every_state_of_a_run_ahead_meets(shard_dsn: Dsn, event: Event, chang
 
 async def reaped_and_claimed(world: World, stale: Worker) -> None:
     await world.rows(f"UPDATE runs SET state = {WAITING:d}")
-    await world.rows(f"INSERT INTO deferred SELECT partition_id, scheduled_at, job_id, {world.now_ms}, 2, 2 FROM runs")
+    columns = "partition_id, scheduled_at, job_id, due_at, reason, priority"
+    waiting = f"partition_id, scheduled_at, job_id, {world.now_ms}, 2, priority"
+    await world.rows(f"INSERT INTO deferred ({columns}) SELECT {waiting} FROM runs")
     winner = await owner_of_all(world)
     await winner.claim.run_once(world.now_ms)
     assert len(winner.runs()) == len(stale.runs())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.model import OPEN_STATES, RunState, SignalKind, Trigger
+from engine.model import OPEN_STATES, RunState, SignalKind, Trigger, is_door
 from engine.rules.changes import OpenRun
 from engine.rules.planning import PlannedTime
+from engine.rules.work import CANCEL_GRACE_MS
 from engine.store.changes.change import Change, Windows, locked
 from engine.store.changes.open_runs import end_rows, open_run
 from engine.store.changes.signals import NOBODY, Signalled, insert_signals
@@ -91,6 +92,8 @@ async def _cancel(connection: Connection, run: OpenRun, bytes_max: int) -> Cance
     if run.state == RunState.RUNNING:
         key = {"partition_id": run.partition_id, "scheduled_at": run.scheduled_at_ms, "job_id": run.job_id}
         await connection.execute("request_cancel", key | {"attempt": run.attempt})
+        if is_door(run.worker_id):
+            await connection.execute("end_lease_soon", key | {"until": now_ms + CANCEL_GRACE_MS})
         return Cancelled(run.state, await insert_signals(connection, SignalKind.CANCEL, [run], now_ms, bytes_max))
     if run.state in OPEN_STATES:
         await end_rows(connection, [run], RunState.CANCELLED, None, now_ms, bytes_max)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.model import SignalKind
+from engine.model import SignalKind, is_door
 from engine.rules.changes import OpenRun
 from engine.store.connection import Connection
 from engine.store.shard import Shard
@@ -30,9 +30,11 @@ NOBODY = Signalled(0, -1)
 async def insert_signals(
     connection: Connection, kind: SignalKind, runs: Iterable[OpenRun], now_ms: int, bytes_max: int
 ) -> Signalled:
-    """Tell the holder of each run, in the transaction of the change."""
+    """Tell the holder of each run, in the transaction of the change. A door reads no signals."""
     rows = [
-        (run.worker_id, kind, run.partition_id, run.scheduled_at_ms, run.job_id, run.attempt, now_ms) for run in runs
+        (run.worker_id, kind, run.partition_id, run.scheduled_at_ms, run.job_id, run.attempt, now_ms)
+        for run in runs
+        if not is_door(run.worker_id)
     ]
     if not rows:
         return NOBODY

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from engine.model import UNREADABLE, Definition, JobState, NoticeKind, Reason, RunKey, RunState, Trigger
 from engine.rules.changes import START_MARGIN_MS, OpenRun
+from engine.rules.lanes import lane_of
 from engine.rules.notices import RANGES_TOLD, About, notice_row
 from engine.rules.planning import MissedPolicy, PlannedTime, Skip, skipped_range
 from engine.rules.schedule import is_evaluable
@@ -39,6 +40,7 @@ async def enter(change: Change, times: Sequence[PlannedTime]) -> None:
     ]
     if reopened:
         await change.connection.execute_rows("reopen_waiting_runs", reopened, bounds, bytes_max=change.bytes_max)
+    lane = lane_of(job.partition_id, job.tenant_id, definition)
     deferred = [
         (
             job.partition_id,
@@ -47,11 +49,12 @@ async def enter(change: Change, times: Sequence[PlannedTime]) -> None:
             max(change.now_ms, time.scheduled_at_ms),
             _DEFERRED[time.trigger],
             definition.priority,
+            lane,
         )
         for time in wanted
     ]
     if deferred:
-        await change.connection.execute_rows("insert_deferred", deferred, bytes_max=change.bytes_max)
+        await change.connection.execute_rows("insert_into_lanes", deferred, bytes_max=change.bytes_max)
         below_mark = [row[:2] for row in deferred if row[1] < change.mark_at_ms]
         await note_recounts(change.connection, below_mark, change.now_ms, change.bytes_max)
 

@@ -83,6 +83,11 @@ FOR UPDATE
 UPDATE runs SET cancel_requested = 1
 WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id = :job_id AND attempt = :attempt
 
+-- name: end_lease_soon
+-- Of a run whose worker is told by its next heartbeat: it has until then.
+UPDATE deferred SET due_at = LEAST(due_at, :until)
+WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id = :job_id
+
 -- name: lock_job_states
 -- Before their runs, as everywhere.
 SELECT j.partition_id, j.job_id, j.state, j.version

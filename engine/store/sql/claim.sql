@@ -1,11 +1,12 @@
 -- Claiming: waiting runs are taken through their row in deferred, and through it alone.
 
 -- name: due_deferred
--- Of one priority and one span, in order of deferred.due, without locks: candidates only.
+-- Of one priority and one span, in order of deferred.due, without locks: candidates only. The executors' lanes are
+-- their partitions.
 SELECT partition_id, scheduled_at, job_id
 FROM deferred FORCE INDEX (due)
-WHERE partition_id IN (:partitions) AND priority = :priority AND due_at > :due_after AND due_at <= :due_at
-ORDER BY partition_id, due_at
+WHERE lane IN (:partitions) AND priority = :priority AND due_at > :due_after AND due_at <= :due_at
+ORDER BY lane, due_at
 LIMIT :rows_max
 
 -- name: share_placement
@@ -15,7 +16,7 @@ SELECT partition_id FROM partitions WHERE partition_id IN (:partitions) FOR SHAR
 -- The candidates' runs with their deferred rows; what another claimer holds is left to it. The job's state is read
 -- without a lock: a pause or delete that is not yet committed holds the runs that it has found.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.state, r.priority, r.trigger_kind,
-       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason, COALESCE(j.state, 4)
+       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason, COALESCE(j.state, 4), j.name
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
@@ -29,7 +30,8 @@ FOR UPDATE OF r, d SKIP LOCKED
 UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, lease_until)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
-SET r.state = 2, r.worker_id = :worker_id, r.attempt = k.attempt, r.lease_until = k.lease_until
+SET r.state = 2, r.worker_id = :worker_id, r.attempt = k.attempt, r.lease_until = k.lease_until,
+    r.started_at = COALESCE(:started_at, r.started_at)
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 3 AND r.attempt = k.attempt - 1
 
 -- name: set_deferred_due

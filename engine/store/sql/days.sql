@@ -19,6 +19,9 @@ ALTER TABLE runs ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 -- name: add_day_to_attempts
 ALTER TABLE attempts ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 
+-- name: add_day_to_reports
+ALTER TABLE reports ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
+
 -- name: add_day_to_job_hours
 ALTER TABLE job_hours ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 
@@ -30,6 +33,9 @@ ALTER TABLE runs DROP PARTITION :day
 
 -- name: drop_day_of_attempts
 ALTER TABLE attempts DROP PARTITION :day
+
+-- name: drop_day_of_reports
+ALTER TABLE reports DROP PARTITION :day
 
 -- name: drop_day_of_job_hours
 ALTER TABLE job_hours DROP PARTITION :day

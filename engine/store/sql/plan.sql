@@ -61,8 +61,13 @@ SET r.version = k.version, r.priority = k.priority, r.attempt = k.attempt, r.wor
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 8
 
 -- name: insert_deferred
+-- To the executors, whoever had it before: the default of the lane is the partition.
 INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority) VALUES :tuples AS new
-ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority
+ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority, lane = deferred.partition_id
+
+-- name: insert_into_lanes
+INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority, lane) VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority, lane = new.lane
 
 -- name: insert_skips
 INSERT INTO skips (partition_id, job_id, from_at, to_at, skipped, reason, version, written_at) VALUES :tuples AS new

@@ -6,7 +6,9 @@ WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND next_run_at
 LIMIT 1
 
 -- name: any_due_deferred
-SELECT 1 FROM deferred FORCE INDEX (due) WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :due_at LIMIT 1
+SELECT 1 FROM deferred FORCE INDEX (due)
+WHERE lane IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :due_at
+LIMIT 1
 
 -- name: any_signal
 SELECT 1 FROM signals WHERE worker_id = :worker_id LIMIT 1
@@ -22,4 +24,4 @@ GROUP BY partition_id, priority
 
 -- name: first_deferred
 -- The same for waiting runs, by deferred.due.
-SELECT partition_id, MIN(due_at) FROM deferred WHERE partition_id IN (:partitions) GROUP BY partition_id, priority
+SELECT lane, MIN(due_at) FROM deferred WHERE lane IN (:partitions) GROUP BY lane, priority

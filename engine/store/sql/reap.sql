@@ -18,13 +18,13 @@ LIMIT :rows_max
 
 -- name: orphaned_runs
 -- By deferred.due: runs whose lease is over and whose worker is no longer there, or is, but should have ended
--- them long ago: it has lost them, for it may not fire a run whose lease is over.
+-- them long ago: it has lost them, for it may not fire a run whose lease is over. Executors' ids are odd.
 SELECT r.worker_id, r.partition_id, r.scheduled_at, r.job_id
 FROM deferred AS d FORCE INDEX (due)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
 LEFT JOIN workers AS w ON w.worker_id = r.worker_id
-WHERE d.partition_id IN (:partitions) AND d.priority IN (0, 1, 2, 3) AND d.due_at <= :now_ms AND r.state = 2
+WHERE d.lane IN (:partitions) AND d.priority IN (0, 1, 2, 3) AND d.due_at <= :now_ms AND r.state = 2 AND r.worker_id & 1
   AND (w.worker_id IS NULL OR r.lease_until <= :lost_before)
 LIMIT :rows_max
 

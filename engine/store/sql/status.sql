@@ -18,9 +18,9 @@ SELECT COUNT(*), MIN(scheduled_at) FROM runs
 WHERE partition_id IN (:partitions) AND scheduled_at BETWEEN :from_at AND :to_at AND state = 2
 
 -- name: status_waiting
--- By deferred.due.
+-- By deferred.due: what waits for executors.
 SELECT COUNT(*), MIN(due_at) FROM deferred
-WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :now_ms
+WHERE lane IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :now_ms
 
 -- name: status_unplanned
 -- By jobs.due: times that have come without being planned.

@@ -1,0 +1,38 @@
+"""Lanes: who claims a run that waits in ``deferred``: the executors of its partition, or the workers of its function.
+
+A lane is one number, so that one index serves both. Two functions whose lanes met by chance would only see each other's
+rows among their candidates: whoever claims compares tenant and name.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from engine.model import Definition, FunctionTarget, Overlap
+
+# Partitions lie below it.
+WORKERS_LANES_FROM = 1 << 62
+
+_HASH_BYTES = 8
+
+
+def lane_of(partition_id: int, tenant_id: int, definition: Definition) -> int:
+    """Where a run of this definition waits. One that must not overlap goes through the executors, which let it in."""
+    if definition.overlap != Overlap.ALLOW:
+        return partition_id
+    return offered_lane(partition_id, tenant_id, definition)
+
+
+def offered_lane(partition_id: int, tenant_id: int, definition: Definition) -> int:
+    """Where it waits once it may run."""
+    if not isinstance(definition.target, FunctionTarget):
+        return partition_id
+    return workers_lane(tenant_id, definition.target.name)
+
+
+@lru_cache(10_000)
+def workers_lane(tenant_id: int, function: str) -> int:
+    """The lane of a function."""
+    digest = blake2b(f"{tenant_id}:{function}".encode(), digest_size=_HASH_BYTES).digest()
+    return WORKERS_LANES_FROM + int.from_bytes(digest, "big") % WORKERS_LANES_FROM

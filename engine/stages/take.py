@@ -1,0 +1,309 @@
+"""Taking waiting runs through their rows in ``deferred``: locked, sorted out by what their jobs say, and written.
+
+Executors take what they fire themselves, and offer function runs to the lane of their workers; a door takes from there,
+for a worker that asks. Pause, deletion, cancel and overlap are judged here for both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Set
+from typing import NamedTuple
+
+from engine.errors import Conflict
+from engine.events import Events
+from engine.model import (
+    OPEN_STATES,
+    Definition,
+    JobState,
+    NoticeKind,
+    Overlap,
+    Reason,
+    RunKey,
+    RunState,
+    Trigger,
+    is_door,
+)
+from engine.rules.changes import HELD_UNTIL_MS
+from engine.rules.lanes import offered_lane
+from engine.rules.notices import About, notice_row
+from engine.rules.work import LEASE_MS
+from engine.stages.held import HeldRun
+from engine.stages.versions import CallPlan, Versions
+from engine.store.connection import Connection, Duplicate, Row
+from engine.store.shard import Shard
+
+# A run that waits for an open run of its job is looked at again after this long, should nobody have woken it.
+OVERLAP_WAIT_MS = 60_000
+
+
+class Waiting(NamedTuple):
+    """A row of ``lock_deferred_runs``."""
+
+    partition_id: int
+    scheduled_at_ms: int
+    job_id: int
+    tenant_id: int
+    version: int
+    state: int
+    priority: int
+    trigger: int
+    attempt: int
+    tries: int
+    cancel_requested: int
+    due_at_ms: int
+    reason: int
+    job_state: int
+    name: str | None
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.partition_id, self.scheduled_at_ms, self.job_id)
+
+    @property
+    def job_key(self) -> tuple[int, int]:
+        return self.partition_id, self.job_id
+
+
+class Take:
+    """What one transaction does with the runs it has locked."""
+
+    def __init__(self, worker_id: int = 0, wanted: Set[tuple[int, str]] = frozenset()) -> None:
+        self.worker_id = worker_id
+        self.wanted = wanted
+        self.door = is_door(worker_id)
+        self.claimed: list[HeldRun] = []
+        self.rows: list[Waiting] = []
+        self.offered: list[tuple[Waiting, CallPlan]] = []
+        self.new_active: list[Row] = []
+        self.waits: list[Waiting] = []
+        self.paused: list[Waiting] = []
+        self.deleted: list[Waiting] = []
+        self.skipped: list[Waiting] = []
+        self.invalid: list[Waiting] = []
+        self.cancelled: list[Waiting] = []
+        self.closed: list[Waiting] = []
+        self.notices: list[About] = []
+
+    @property
+    def gone(self) -> list[Waiting]:
+        """Those that do not wait any more, without having been claimed."""
+        return [*self.skipped, *self.deleted, *self.invalid, *self.cancelled, *self.closed]
+
+    @property
+    def dealt_with(self) -> int:
+        """How many runs it does something with."""
+        return len(self.claimed) + len(self.offered) + len(self.waits) + len(self.paused) + len(self.gone)
+
+
+class Taking:
+    """Takes on one shard, for an executor or a door."""
+
+    def __init__(
+        self, shard: Shard, versions: Versions, events: Events, is_told: Callable[[int, Definition], bool]
+    ) -> None:
+        self._shard = shard
+        self._versions = versions
+        self._events = events
+        self._is_told = is_told
+
+    async def take(
+        self,
+        connection: Connection,
+        candidates: Sequence[RunKey],
+        worker_id: int,
+        now_ms: int,
+        due_at_ms: int,
+        wanted: Set[tuple[int, str]] = frozenset(),
+    ) -> Take:
+        """One transaction's work: what of the candidates was still due at ``due_at_ms`` and free is dealt with.
+
+        A door takes runs of the ``wanted`` tenants' functions.
+        """
+        take = Take(worker_id, wanted)
+        await self._sort_out(connection, take, candidates, now_ms, due_at_ms)
+        await self._write(connection, take, now_ms)
+        return take
+
+    async def _sort_out(
+        self, connection: Connection, take: Take, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int
+    ) -> None:
+        partitions = sorted({key.partition_id for key in candidates})
+        placed = {row[0] for row in (await connection.execute("share_placement", {"partitions": partitions})).rows}
+        keys = [key for key in candidates if key.partition_id in placed]
+        if not keys:
+            return
+        take.rows = await self._lock(connection, keys, due_at_ms)
+        calls = await self._versions.load(
+            connection, [(run.partition_id, run.job_id, run.version) for run in take.rows], self._shard.packet_bytes_max
+        )
+        overlapping: list[tuple[Waiting, CallPlan]] = []
+        for run in take.rows:
+            call = calls[run.partition_id, run.job_id, run.version]
+            if run.state not in OPEN_STATES:
+                take.closed.append(run)
+            elif run.state != RunState.WAITING:
+                continue  # somebody holds it; the reaper sees to it when its holder is gone
+            elif run.cancel_requested:
+                take.cancelled.append(run)
+            elif run.job_state == JobState.DELETED:
+                take.deleted.append(run)
+            elif run.job_state == JobState.PAUSED and run.trigger != Trigger.MANUAL:
+                take.paused.append(run)
+            elif isinstance(call, Exception):
+                self._events.emit("job.invalid", job_id=run.job_id, error=call)
+                take.invalid.append(run)
+            elif call.definition.overlap != Overlap.ALLOW and not take.door:
+                overlapping.append((run, call))
+            else:
+                self._let_in(take, run, call, now_ms)
+        if overlapping:
+            await self._sort_overlapping(connection, take, overlapping, now_ms)
+
+    async def _lock(self, connection: Connection, keys: Sequence[RunKey], due_at_ms: int) -> list[Waiting]:
+        rows = await connection.fetch_rows(
+            "lock_deferred_runs", keys, {**_bounds(keys), "due_at": due_at_ms}, bytes_max=self._shard.packet_bytes_max
+        )
+        return [Waiting(*row) for row in rows]
+
+    async def _sort_overlapping(
+        self,
+        connection: Connection,
+        take: Take,
+        runs: Sequence[tuple[Waiting, CallPlan]],
+        now_ms: int,
+    ) -> None:
+        """One run of a job at a time: the first due takes the job, the others are skipped or wait."""
+        due = [(run, call) for run, call in runs if run.due_at_ms <= now_ms]
+        job_keys = sorted({run.job_key for run, _ in due})
+        if not job_keys:
+            return
+        bytes_max = self._shard.packet_bytes_max
+        active_rows = await connection.fetch_rows("read_active", job_keys, bytes_max=bytes_max)
+        active = {(row[0], row[1]): row[2] for row in active_rows}
+        waiters: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for partition_id, job_id, scheduled_at in await connection.fetch_rows(
+            "other_overlap_waiters", job_keys, bytes_max=bytes_max
+        ):
+            waiters[partition_id, job_id].add(scheduled_at)
+        for run, call in sorted(due, key=lambda pair: pair[0].key):
+            holder = active.get(run.job_key)
+            if holder is None or holder == run.scheduled_at_ms:
+                active[run.job_key] = run.scheduled_at_ms
+                if holder is None:
+                    take.new_active.append((*run.job_key, run.scheduled_at_ms))
+                self._let_in(take, run, call, now_ms)
+            elif call.definition.overlap == Overlap.WAIT and not waiters[run.job_key] - {run.scheduled_at_ms}:
+                waiters[run.job_key].add(run.scheduled_at_ms)
+                take.waits.append(run)
+            else:
+                take.skipped.append(run)
+                if self._is_told(run.tenant_id, call.definition):
+                    take.notices.append(_about(run))
+
+    async def _write(self, connection: Connection, take: Take, now_ms: int) -> None:
+        bytes_max = self._shard.packet_bytes_max
+        if take.claimed:
+            await self._write_claimed(connection, take, now_ms)
+        if take.offered:
+            lanes = [_offered_row(run, call) for run, call in take.offered]
+            await connection.execute_rows("insert_into_lanes", sorted(lanes), bytes_max=bytes_max)
+        await self._end(connection, take.skipped, RunState.SKIPPED, Reason.OVERLAP, now_ms)
+        await self._end(connection, take.deleted, RunState.SKIPPED, Reason.DELETED, now_ms)
+        await self._end(connection, take.invalid, RunState.SKIPPED, Reason.INVALID, now_ms)
+        await self._end(connection, take.cancelled, RunState.CANCELLED, None, now_ms)
+        due_rows = [(*run.key, now_ms + OVERLAP_WAIT_MS, Reason.OVERLAP) for run in take.waits]
+        due_rows += [(*run.key, HELD_UNTIL_MS, Reason.HELD) for run in take.paused]
+        if due_rows:
+            await connection.execute_rows("set_deferred_due", sorted(due_rows), bytes_max=bytes_max)
+        if take.gone:
+            await connection.execute_rows("delete_deferred", sorted(run.key for run in take.gone), bytes_max=bytes_max)
+        if take.new_active:
+            await self._enter_active(connection, sorted(take.new_active))
+        abouts = take.notices + [_about(run) for run in take.invalid]
+        if abouts:
+            notices = sorted(notice_row(about, now_ms) for about in abouts)
+            await connection.execute_rows("insert_notices", notices, bytes_max=bytes_max)
+
+    async def _write_claimed(self, connection: Connection, take: Take, now_ms: int) -> None:
+        """A claimed run is due in the executors' lane once its holder has lost it; a worker's run has begun."""
+        claimed = sorted(take.claimed, key=lambda run: run.key)
+        bytes_max = self._shard.packet_bytes_max
+        rows = [(*run.key, run.attempt, run.lease_until_ms) for run in claimed]
+        values = {
+            **_bounds([run.key for run in claimed]),
+            "worker_id": take.worker_id,
+            "started_at": now_ms if take.door else None,
+        }
+        found = await connection.execute_rows("claim_runs", rows, values, bytes_max=bytes_max)
+        if found != len(claimed):
+            raise Conflict(f"claimed {found} of {len(claimed)} runs")
+        if take.door:
+            until_ms = {run.key: now_ms + min(LEASE_MS, run.call.timeout_ms) for run in claimed}
+            held_rows = [(*run.key, until_ms[run.key], Reason.SCHEDULED, run.priority) for run in claimed]
+            await connection.execute_rows("insert_deferred", held_rows, bytes_max=bytes_max)
+        else:
+            due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
+            await connection.execute_rows("set_deferred_due", due_rows, bytes_max=bytes_max)
+
+    async def _enter_active(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """The key of ``active`` lets one run of a job through, whoever else claims at the same time."""
+        try:
+            await connection.execute_rows("insert_active", rows, bytes_max=self._shard.packet_bytes_max)
+        except Duplicate as error:
+            raise Conflict("another run of a job became active first") from error
+
+    async def _end(
+        self, connection: Connection, runs: Sequence[Waiting], state: RunState, reason: Reason | None, now_ms: int
+    ) -> None:
+        """Waiting runs that end without a call."""
+        if not runs:
+            return
+        rows = sorted((*run.key, run.attempt, state, reason, now_ms) for run in runs)
+        keys = [run.key for run in runs]
+        await connection.execute_rows("end_waiting_runs", rows, _bounds(keys), bytes_max=self._shard.packet_bytes_max)
+
+    def _let_in(self, take: Take, run: Waiting, call: CallPlan, now_ms: int) -> None:
+        """An executor fires calls; a function's run it only offers."""
+        if take.door:
+            if call.function is None or (run.tenant_id, call.function.name) not in take.wanted:
+                return
+        elif call.function is not None:
+            take.offered.append((run, call))
+            return
+        take.claimed.append(self._held_run(run, call, take.worker_id, now_ms))
+
+    def _held_run(self, run: Waiting, call: CallPlan, worker_id: int, now_ms: int) -> HeldRun:
+        due_ms = max(run.due_at_ms, run.scheduled_at_ms)
+        return HeldRun(
+            run.key,
+            worker_id=worker_id,
+            attempt=run.attempt + 1,
+            tries=run.tries,
+            tenant_id=run.tenant_id,
+            version=run.version,
+            priority=run.priority,
+            due_ms=due_ms,
+            lease_until_ms=call.lease_until_ms(due_ms, now_ms),
+            deferred=True,
+            overlap=call.definition.overlap != Overlap.ALLOW,
+            call=call,
+            shard_index=self._shard.index,
+            # Due now, but of a time long ago: a tenant's catch-up must not take the starts of what is on time.
+            late=run.trigger == Trigger.CATCH_UP and run.tries == 0,
+        )
+
+
+def _offered_row(run: Waiting, call: CallPlan) -> tuple[object, ...]:
+    """A row of ``insert_into_lanes``."""
+    lane = offered_lane(run.partition_id, run.tenant_id, call.definition)
+    return (*run.key, run.due_at_ms, Reason.SCHEDULED, run.priority, lane)
+
+
+def _about(run: Waiting) -> About:
+    return About(NoticeKind.SKIPPED, run.key, run.tenant_id, run.version)
+
+
+def _bounds(keys: Sequence[RunKey]) -> dict[str, int]:
+    times = [key.scheduled_at_ms for key in keys]
+    return {"from_at": min(times), "to_at": max(times)}
