@@ -36,10 +36,6 @@ class Gather(Generic[A, R]):
         self._begun_at = 0.0
 
     async def ask(self, question: A) -> R:
-        return await self.begin(question)
-
-    def begin(self, question: A) -> asyncio.Future[R]:
-        """The same for who asks many things at once: a future each, and no task."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         if self._may_begin():
@@ -48,7 +44,7 @@ class Gather(Generic[A, R]):
             runner = asyncio.create_task(self._run())
             self._runners.add(runner)  # the loop keeps no reference of its own
             runner.add_done_callback(self._runners.discard)
-        return future
+        return await future
 
     def _may_begin(self) -> bool:
         if self._running == 0:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from api.definitions import WrittenJob, read_job
 from api.errors import CONFLICT, Problem, invalid, not_found
@@ -22,9 +22,10 @@ from engine.errors import StoreUnavailable
 from engine.model import Definition, JobState
 from engine.store.changes import Changed, delete_job, edit_job, wait_obeyed
 from engine.store.connection import Duplicate
-from engine.store.jobs import JobRow, NewJob
+from engine.store.jobs import JobRow, NewJob, find_jobs
 from engine.store.placement import Place
 from engine.store.requests import Once
+from engine.store.shard import Shard
 
 # A PUT that meets another one of the same name looks again at most this often.
 ROUNDS_MAX = 10
@@ -103,43 +104,44 @@ async def create_many(
     service = call.service
     limit = limits_of(service.tenants.tenants.known(call.tenant_id))[JOBS_LIMIT]
     room = await service.counts.room(call.tenant_id, limit)
+    by_shard: dict[Shard, list[tuple[str, Place]]] = {}
+    for name in list(documents)[:room]:
+        with suppress(StoreUnavailable):
+            place = service.placement.place(call.tenant_id, name)
+            by_shard.setdefault(place.shard, []).append((name, place))
+    parts = await asyncio.gather(
+        *(_create_on_shard(call, shard, places, documents, asked) for shard, places in by_shard.items()),
+        return_exceptions=True,
+    )
+    return {name: answer for part in parts if isinstance(part, dict) for name, answer in part.items()}
+
+
+async def _create_on_shard(
+    call: Call,
+    shard: Shard,
+    places: Sequence[tuple[str, Place]],
+    documents: Mapping[str, Any],
+    asked: Mapping[str, Once | None],
+) -> dict[str, Answer | Exception]:
+    """This shard's part; an error is that of all of it."""
+    found = await find_jobs(shard, {(call.tenant_id, name) for name, _ in places})
     done: dict[str, Answer | Exception] = {}
-    begun: list[_Begun] = []
-    for name, place in await _free_places(call, list(documents)[:room]):
+    creations: list[Creation] = []
+    for name, place in places:
+        if (call.tenant_id, name) in found:
+            continue
         try:
             written = read_written(call, documents[name], None)
         except Problem as problem:
             done[name] = problem
             continue
-        render = partial(_created_answer, call, written)
         new = NewJob(call.tenant_id, name, place.partition_id, written.definition, bool(written.paused))
-        begun.append(_Begun(name, render, service.begin_create(place.shard, Creation(new, asked[name], render))))
-    created = await asyncio.gather(*(each.future for each in begun), return_exceptions=True)
-    for each, job in zip(begun, created, strict=True):
+        creations.append(Creation(new, asked[name], partial(_created_answer, call, written)))
+    for creation, job in zip(creations, await call.service.create_jobs(shard, creations), strict=True):
         if isinstance(job, JobRow):
-            service.counts.created(call.tenant_id)
-            done[each.name] = each.render(job)
+            call.service.counts.created(call.tenant_id)
+            done[creation.job.name] = creation.render(job)
     return done
-
-
-class _Begun(NamedTuple):
-    """A creation that is under way."""
-
-    name: str
-    render: Callable[[JobRow], Answer]
-    future: asyncio.Future[JobRow]
-
-
-async def _free_places(call: Call, names: Sequence[str]) -> list[tuple[str, Place]]:
-    """Those names that are taken by no job, each with where it belongs."""
-    places: list[tuple[str, Place]] = []
-    for name in names:
-        with suppress(StoreUnavailable):
-            places.append((name, call.service.placement.place(call.tenant_id, name)))
-    found = await asyncio.gather(
-        *(call.service.begin_find(place.shard, call.tenant_id, name) for name, place in places), return_exceptions=True
-    )
-    return [pair for pair, job in zip(places, found, strict=True) if job is None]
 
 
 def _created_answer(call: Call, written: WrittenJob, job: JobRow) -> Answer:

@@ -33,6 +33,8 @@ from engine.store.tenants import REREAD_MS, Tenants
 
 # More than a shard's cores can serve at once only queues there instead of here.
 CONNECTIONS_PER_SHARD = 8
+# Of these for batches: one is read while the other is written, and the rest is for calls of a single job.
+BULKS_PER_SHARD = 2
 
 FINGERPRINT_CHARS = 8
 
@@ -69,6 +71,7 @@ class Service:
         self.work = WorkPlace(self.placement, self.tenants, self.guard, clock, events)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
+        self._bulk = {shard: asyncio.Semaphore(BULKS_PER_SHARD) for shard in shards}
         # POSTs with an Idempotency-Key that are being carried out: tenant, path and key.
         self.in_progress: set[tuple[int, str, str]] = set()
         self._service_key = b""
@@ -100,13 +103,10 @@ class Service:
         """The tenant's living job of this name."""
         return await self._reads[shard].ask((tenant_id, name))
 
-    def begin_find(self, shard: Shard, tenant_id: int, name: str) -> asyncio.Future[JobRow | None]:
-        """``find_job`` for who looks for many."""
-        return self._reads[shard].begin((tenant_id, name))
-
-    def begin_create(self, shard: Shard, creation: Creation) -> asyncio.Future[JobRow]:
-        """``create_job`` for who creates many."""
-        return self._creates[shard].begin(creation)
+    async def create_jobs(self, shard: Shard, creations: Sequence[Creation]) -> Sequence[JobRow | Exception]:
+        """The same for many of one caller, each with its job or why there is none."""
+        async with self._bulk[shard]:
+            return await _create(shard, creations) if creations else []
 
     async def create_job(
         self, shard: Shard, job: NewJob, asked: Once | None, render: Callable[[JobRow], Answer]
@@ -152,7 +152,7 @@ async def _find(shard: Shard, names: Sequence[tuple[int, str]]) -> Sequence[JobR
 
 
 async def _create(shard: Shard, creations: Sequence[Creation]) -> Sequence[JobRow | Exception]:
-    """All in one transaction; if one name is taken, each in its own, so that it fails for itself alone."""
+    """All in one transaction; if one name is taken, each half in its own, until that one fails for itself alone."""
 
     async def finish(connection: Connection, rows: list[JobRow]) -> None:
         pairs = zip(creations, rows, strict=True)
@@ -165,4 +165,5 @@ async def _create(shard: Shard, creations: Sequence[Creation]) -> Sequence[JobRo
     except Duplicate as error:
         if len(creations) == 1:
             return [error]
-        return [(await _create(shard, [creation]))[0] for creation in creations]
+        half = len(creations) // 2
+        return [*await _create(shard, creations[:half]), *await _create(shard, creations[half:])]

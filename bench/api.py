@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ from engine.store.tenants import create_tenant
 
 # wrk is given this long to end after its time is over.
 GRACE_S = 20
+# An answer that takes longer is an error.
+TIMEOUT_S = 10
 JOB = {
     "schedule": {"cron": "0 9 * * *", "time_zone": "Europe/Paris"},
     "target": {"http": {"url": "https://example.com/hooks/nightly", "headers": {"Content-Type": "application/json"}}},
@@ -52,7 +55,9 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """PUTs, GETs and batches, each alone."""
     with world(progress) as here:
         key = asyncio.run(_tenant(here))
+        begun_at = time.monotonic()
         url = here.start_api()
+        start_s = time.monotonic() - begun_at
         found = {}
         for kind, lua in (("put", _put_lua(key)), ("get", _get_lua(key)), ("batch", _batch_lua(key))):
             progress(f"measuring {kind} for {args.seconds} s")
@@ -66,6 +71,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "p99_ms": max(puts.p99_ms, reads.p99_ms),
         "puts_p99_ms": puts.p99_ms,
         "reads_p99_ms": reads.p99_ms,
+        "start_s": start_s,
         "errors": puts.errors + reads.errors + batches.errors,
     }
 
@@ -80,7 +86,18 @@ async def _tenant(here: World) -> str:
 
 def _wrk(url: str, lua: str, script: Path, connections: int, seconds: int) -> Measured:
     script.write_text(lua)
-    command = [*tool("usr/bin/wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url]
+    command = [
+        *tool("usr/bin/wrk"),
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds}s",
+        "--latency",
+        "--timeout",
+        f"{TIMEOUT_S}s",
+        "-s",
+        str(script),
+        url,
+    ]
     said = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_S, check=False).stdout
     rate = re.search(r"Requests/sec:\s+([0-9.]+)", said)
     p99 = re.search(r"99%\s+([0-9.]+)(us|ms|s)", said)
