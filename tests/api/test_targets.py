@@ -44,12 +44,26 @@ HEADERS_REFUSED = {
     "": "a",
     **dict.fromkeys(
         [
-            "Host", "content-length", "TRANSFER-ENCODING", "Expect", "Connection", "Keep-Alive", "Proxy-Connection",
-            "TE", "Trailer", "Upgrade", "Idempotency-Key", "x-scheduled-at", "X-Attempt", "webhook-id",
-            "Webhook-Timestamp", "webhook-signature", "webhook-any",
+            "Host",
+            "content-length",
+            "TRANSFER-ENCODING",
+            "Expect",
+            "Connection",
+            "Keep-Alive",
+            "Proxy-Connection",
+            "TE",
+            "Trailer",
+            "Upgrade",
+            "Idempotency-Key",
+            "x-scheduled-at",
+            "X-Attempt",
+            "webhook-id",
+            "Webhook-Timestamp",
+            "webhook-signature",
+            "webhook-any",
         ],
         "a",
-    ),  # fmt: skip
+    ),
 }
 
 
