@@ -22,6 +22,7 @@ from engine.outbound.target import guard_of
 from engine.service import Service as Loop
 from engine.settings import keys_of
 from engine.store.admin import note_keys_used
+from engine.store.brakes import Brakes
 from engine.store.changes import Windows
 from engine.store.connection import Connection, Duplicate
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
@@ -65,10 +66,11 @@ class Service:
         self.events = events
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
+        self.brakes = Brakes(self.placement.first)
         self.rates = RequestRates(clock, settings.api_processes)
         self.counts = JobCounts(shards, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
-        self.work = WorkPlace(self.placement, self.tenants, self.guard, clock, events)
+        self.work = WorkPlace(self.placement, self.tenants, self.brakes, self.guard, clock, events)
         self._reads = {shard: Gather(partial(_find, shard)) for shard in shards}
         self._creates = {shard: Gather(partial(_create, shard)) for shard in shards}
         self._bulk = {shard: asyncio.Semaphore(BULKS_PER_SHARD) for shard in shards}
@@ -85,6 +87,7 @@ class Service:
         await self.placement.read()
         with suppress(StoreUnavailable):
             await self._adopt_keys()
+            await self.brakes.reread(self.clock.now_ms())
         self._loop.start()
         self.work.start()
 
@@ -128,6 +131,7 @@ class Service:
             await self.placement.read()
         await self._adopt_keys()
         await self.tenants.reread()
+        await self.brakes.reread(now_ms)
         if self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
             await self._tell_used_keys()
         return False

@@ -23,6 +23,7 @@ from engine.rules.turns import Turns
 from engine.service import Service
 from engine.stages.held import HeldRun
 from engine.stages.work import Candidate, Claimed, Class, Work
+from engine.store.brakes import Brakes
 
 LOOK_MS = 250
 
@@ -77,8 +78,9 @@ class Waiter:
 class Hub:
     """All workers that wait in this process."""
 
-    def __init__(self, works: Sequence[Work], clock: Clock, events: Events) -> None:
+    def __init__(self, works: Sequence[Work], brakes: Brakes, clock: Clock, events: Events) -> None:
         self._works = works
+        self._brakes = brakes
         self._clock = clock
         self._events = events
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
@@ -192,9 +194,13 @@ class Hub:
     async def run_once(self, now_ms: int) -> bool:
         """One round for all who wait: look, choose, and begin to claim."""
         await self._give_back_returned()
-        wanted = {workers_lane(*function): function for function in self._queues}
+        stops = self._brakes.in_force.stops
+        wanted = {workers_lane(*function): function for function in self._queues if not stops(function[0])}
         asking = [waiter for waiter in self._waiters if waiter.unseen]
         if not wanted:
+            for waiter in asking:  # of tenants that an operator has stopped: there is nothing for them
+                waiter.unseen.clear()
+                waiter.settle()
             return False
         looked = [work for work in self._works if work not in self._claiming]
         ahead = await self._ask({work: work.look(sorted(wanted)) for work in looked if work not in self._slow})

@@ -22,6 +22,7 @@ from engine.service import Service as Loop
 from engine.stages.door import SHOW_MS, Asked, Door
 from engine.stages.versions import Versions
 from engine.stages.work import Beat, End, Fence, Renewed, Stale, Work, WorkRow, new_door
+from engine.store.brakes import Brakes
 from engine.store.placement import Placement
 from engine.store.shard import Shard
 from engine.store.tenants import Tenants
@@ -41,7 +42,7 @@ class WorkPlace:
     """Made once for a process, with its service."""
 
     def __init__(
-        self, placement: Placement, tenants: Tenants, guard: Guard, clock: Clock, events: Events
+        self, placement: Placement, tenants: Tenants, brakes: Brakes, guard: Guard, clock: Clock, events: Events
     ) -> None:
         versions = Versions(guard, VERSIONS_MAX)
         self._placement = placement
@@ -49,7 +50,7 @@ class WorkPlace:
         self._events = events
         door_id = new_door()
         works = [Work(shard, door_id, versions, tenants.is_told, clock, events) for shard in placement.shards]
-        self.hub = Hub(works, clock, events)
+        self.hub = Hub(works, brakes, clock, events)
         self._asked = Asked()
         self._beats: dict[Shard, Gather[Beat, Renewed | Stale]] = {work.shard: Gather(work.renew) for work in works}
         self._ends: dict[Shard, Gather[End, WorkRow | Stale]] = {work.shard: Gather(work.settle) for work in works}

@@ -78,6 +78,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "active": "SELECT, INSERT, DELETE",
         "api_keys": "SELECT, UPDATE",
         "attempts": "SELECT, INSERT, UPDATE",
+        "brakes": "SELECT",
         "counted": "SELECT",
         "dead_letters": "SELECT, INSERT, UPDATE, DELETE",
         "deferred": "SELECT, INSERT, UPDATE, DELETE",

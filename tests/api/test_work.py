@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.rules.brakes import RELEASED, InForce
 from tests.support.api import Reply, Tenant
 
 
@@ -49,3 +50,19 @@ def test_a_run_is_claimed_with_all_that_a_worker_needs_and_completed(tenant: Ten
     assert (done.status, done.json["state"], done.json["outcome"]) == (200, "succeeded", "function_done")
     assert done.json["attempts"] == 1
     assert run_of(tenant, run)["state"] == "succeeded"
+
+
+def test_a_brake_keeps_runs_from_workers_until_it_is_released(tenant: Tenant) -> None:
+    other = tenant.server.tenant()
+    runs = [started(each, "braked") for each in (tenant, other)]
+    brakes = tenant.server.service.brakes
+    try:
+        brakes.in_force = InForce(tenants=frozenset({tenant.tenant_id}))
+        assert claim(tenant) == []
+        assert claim(tenant, wait="300ms") == []
+        assert [run["job"] for run in claim(other, wait="5s")] == ["braked"]
+        brakes.in_force = InForce(everything=True)
+        assert claim(other) == claim(tenant, wait="300ms") == []
+    finally:
+        brakes.in_force = RELEASED
+    assert [run["scheduled_at"] for run in claim(tenant, wait="5s")] == [runs[0]["scheduled_at"]]
