@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import NoReturn
 
 from engine.errors import CallerError, OperatorError, StoreUnavailable
-from engine.settings import SettingsError
+from engine.process import hide_argument
+from engine.settings import SettingsError, passwords_in
 
 COMMANDS = (
     *("up", "migrate", "grants", "engine", "api", "tenant", "key", "keys"),
@@ -26,6 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit status: 0 done, 1 failed (one line on standard error), 2 wrong usage or
     settings (one line for each problem)."""
     words = sys.argv[1:] if argv is None else argv
+    for password in passwords_in(words) if argv is None else ():
+        # The first moment cannot be helped: a file or a variable is never seen.
+        hide_argument(password)
+        print(
+            "secondzero: a password on a command line can be seen: use SECONDZERO_SHARD, --config or"
+            " --shard-password-file",
+            file=sys.stderr,
+        )
     args = build_parser(words).parse_args(words)
     try:
         status = int(args.func(args))

@@ -231,6 +231,12 @@ def _origin(value: object) -> str:
     raise ValueError(f"must be an origin such as https://console.example.com, not {value!r}")
 
 
+def _contact(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[!-'*-\[\]-~]([ -'*-\[\]-~]{0,198}[!-'*-\[\]-~])?", value):
+        return value
+    raise ValueError(f"must be a mail address or URL, without parentheses or backslashes, not {value!r}")
+
+
 def _listen(value: object) -> str:
     """An address, or ``fd://N``: a listening socket that the starter left open."""
     if isinstance(value, str) and (re.fullmatch(r"fd://[0-9]{1,6}", value) or _is_address(value)):
@@ -312,9 +318,9 @@ class Settings:
     api_connections_per_address: int = _setting(
         1_000, "serve", _whole(1, 1_000_000), "of them from one address, unless behind a proxy"
     )
-    admin_listen: str = _setting("127.0.0.1", "serve", _listen, "address of the operators' API")
+    admin_listen: str = _setting("127.0.0.1", "admin", _listen, "address of the operators' API")
     admin_port: int | None = _setting(
-        None, "serve", _whole(0, 65_535), "port of the operators' API, which is off without"
+        None, "admin", _whole(0, 65_535), "port of the operators' API, which is off without"
     )
     cors_origins: tuple[str, ...] = _setting(
         (), "serve", _origin, "web page origin that may call the API", name="cors_origin", many=True
@@ -328,6 +334,11 @@ class Settings:
     allow_ports: tuple[int, ...] = _setting(
         (), "targets", _whole(1, 65_535), "further port that jobs may call", name="allow_port", many=True
     )
+    origin_starts_per_s: int = _setting(
+        1_000, "calls", _whole(1, 1_000_000), "calls a second to one public origin, of all tenants together"
+    )
+    origin_in_flight: int = _setting(200, "calls", _whole(1, 100_000), "calls of one public origin at the same time")
+    contact: str | None = _setting(None, "calls", _contact, "who may be asked about calls, added to User-Agent")
     lease_ms: int = _setting(10_000, "engine", _whole(1_000, _HOUR_MS), "how long a silent worker keeps its partitions")
     heartbeat_ms: int = _setting(2_000, "engine", _whole(100, _HOUR_MS), "time between a worker's heartbeats")
     freeze_ms: int = _setting(30_000, "times", _whole(1_000, _HOUR_MS), "an edit reaches runs later than this")

@@ -13,10 +13,12 @@ from engine.events import Events
 from engine.health import Board, Report
 from engine.metrics import Metrics
 from engine.outbound.client import HttpClient, Limits
+from engine.outbound.head import user_agent_with
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.sockets import make_room
 from engine.outbound.target import guard_of
 from engine.rules.brakes import InForce
+from engine.rules.quota import OriginLimits
 from engine.service import RunOnce, Service
 from engine.settings import keys_of
 from engine.stages.claim import Claim
@@ -97,9 +99,10 @@ class Executor:
         is_told, is_busy = self._tenancy.is_told, self._is_busy
         self._settles = [Settle(shard, self._held, clock, events, is_told, is_busy) for shard in self._shards]
         self._fire = Fire(
-            self._held, self._leases, self._client, self._tenancy.known, self._in_force, self._settles, clock, events
-        )
-        versions = Versions(guard)
+            self._held, self._leases, self._client, self._tenancy.known, self._in_force, self._settles, clock, events,
+            OriginLimits(settings.origin_starts_per_s, settings.origin_in_flight),
+        )  # fmt: skip
+        versions = Versions(guard, user_agent_with(settings.contact))
         self._tenancy.wake = self._serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
         self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)

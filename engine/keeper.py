@@ -13,6 +13,7 @@ from engine.health import Board, Report
 from engine.health_app import health_app
 from engine.metrics import Metrics
 from engine.outbound.client import HttpClient
+from engine.outbound.head import user_agent_with
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import guard_of
 from engine.process import host_identity, process_start
@@ -99,7 +100,7 @@ class Keeper:
         timekeep = Timekeep(shard, self._clock, self._events)
         self._serve(f"clock-{number}", timekeep.run_once, self._settings.heartbeat_ms)
         await timekeep.followed.wait()
-        versions = Versions(self._guard)
+        versions = Versions(self._guard, user_agent_with(self._settings.contact))
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         lapse = LapsedWork(shard, partitions, versions, self._tenants.is_told, self._clock, self._events)

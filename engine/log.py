@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from typing import IO, Any
@@ -65,6 +66,8 @@ WORDING: dict[str, tuple[int, str]] = {
 }
 
 
+_URL = re.compile(r"\b(https?://)(?:[^\s/?#@\"']*@)?([^\s/?#@\"']*)[^\s\"']*")
+
 # Fields with a number for every run are for the metrics.
 COUNTED_FIELDS = frozenset({"lags_ms"})
 
@@ -99,5 +102,10 @@ def _shown(value: Any) -> Any:
     if isinstance(value, BaseException):
         frames = traceback.extract_tb(value.__traceback__)[-3:]
         where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames))
-        return f"{type(value).__name__}: {value} ({where})"
-    return value
+        return f"{type(value).__name__}: {_without_paths(str(value))} ({where})"
+    return _without_paths(value) if isinstance(value, str) else value
+
+
+def _without_paths(text: str) -> str:
+    """Of a URL its origin alone: paths, queries and accounts are their owners'."""
+    return _URL.sub(r"\1\2", text)

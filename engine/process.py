@@ -12,9 +12,22 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 # In /proc/PID/stat, counted behind the command in parentheses: field 22, start time in clock ticks since boot.
 _START_FIELD = 22 - 3
+# Fields 48 and 49: where the arguments begin in this process's memory, and where they end.
+_ARGUMENTS_FIELD = 48 - 3
 
 # Objects made beyond those freed before the youngest generation is looked through, and how often the older ones are.
 GC_THRESHOLDS = (50_000, 50, 100)
+
+
+def hide_argument(secret: str) -> None:
+    """Overwrite a secret in this process's command line, which every user of the machine can read, with stars."""
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(stat[_ARGUMENTS_FIELD]), int(stat[_ARGUMENTS_FIELD + 1])
+    text, hidden = ctypes.string_at(start, end - start), os.fsencode(secret)
+    at = text.find(hidden)
+    while at >= 0:
+        ctypes.memset(start + at, ord("*"), len(hidden))
+        at = text.find(hidden, at + 1)
 
 
 def host_identity() -> str:

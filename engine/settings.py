@@ -59,6 +59,12 @@ class Found(NamedTuple):
     problems: Sequence[str]
 
 
+def passwords_in(words: Sequence[str]) -> list[str]:
+    """The passwords that stand in a command line, as they are written there."""
+    found = [re.search(r"mysql://[^:@/\s]*:([^@\s]+)@", word) for word in words]
+    return [password[1] for password in found if password]
+
+
 def settings_arguments(parser: argparse.ArgumentParser, groups: Collection[str]) -> None:
     """Add ``--config`` and the flags of these groups of FIELDS to a command."""
     options = parser.add_argument_group("settings", f"also as {PREFIX}* variables or in a TOML file")
@@ -158,7 +164,8 @@ def _take(
     value, source = given
     sources[known.name] = source
     if known.many and not isinstance(value, list):
-        problems.append(f"{source}: must be a list, not {value!r}")
+        what = "" if known.secret else f", not {value!r}"
+        problems.append(f"{source}: must be a list{what}")
         return
     good = []
     for item in value if isinstance(value, list) and known.many else [value]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.config import FIELDS, GROUPS, Dsn, Settings
 from engine.errors import OperatorError
-from engine.settings import SettingsError, environment, load_settings, settings_arguments
+from engine.settings import SettingsError, environment, load_settings, passwords_in, settings_arguments, shown
 
 
 def load(*flags: str, environ: dict[str, str] | None = None, groups=GROUPS) -> Settings:
@@ -21,6 +21,49 @@ def problems(*flags: str, environ: dict[str, str] | None = None) -> list[str]:
     with pytest.raises(SettingsError) as caught:
         load(*flags, environ=environ)
     return caught.value.problems
+
+
+def test_p9_a_password_comes_from_a_file_where_an_address_has_none(tmp_path):
+    file = tmp_path / "passwords"
+    file.write_text("hunter2\n")
+    shards = ("--shard", "mysql://a@h1/x", "--shard", "mysql://a:own@h2/x")
+    found = load(*shards, "--shard-password-file", str(file))
+    assert [dsn.password for dsn in found.shards] == ["hunter2", "own"]
+    file.write_text("one\ntwo\n")
+    assert [dsn.password for dsn in load(*shards, "--shard-password-file", str(file)).shards] == ["one", "own"]
+    file.write_text("one\ntwo\nthree\n")
+    assert "has 3 lines" in problems(*shards, "--shard-password-file", str(file))[0]
+    assert "cannot be read" in problems(*shards, "--shard-password-file", str(tmp_path / "none"))[0]
+
+
+def test_p9_the_keys_of_secrets_have_no_flag_and_are_printed_masked(tmp_path):
+    with pytest.raises(SystemExit):
+        load("--secrets-key", "szk_hunter2")
+    found = load(environ={"SECONDZERO_SECRETS_KEY": "szk_one szk_two"})
+    assert [key.value for key in found.secrets_keys] == ["szk_one", "szk_two"]
+    assert shown(found)["secrets_key"] == ["***", "***"]
+    assert "szk_" not in repr(found)
+    assert load(environ=environment(found)) == found
+    file = tmp_path / "settings.toml"
+    file.write_text('secrets_key = "szk_hunter2"\n')
+    assert "szk_hunter2" not in " ".join(problems("--config", str(file)))
+    both = problems("--secrets-key-file", "/x", environ={"SECONDZERO_SECRETS_KEY": "szk_one"})
+    assert both == ["secrets_key and secrets_key_file: give one of them"]
+
+
+def test_p9_passwords_in_a_command_line_are_found():
+    words = ["api", "--shard", "mysql://u:p%40ss@h/x", "--shard=mysql://v:two@h:3306/y", "--shard", "mysql://w@h/z"]
+    assert passwords_in(words) == ["p%40ss", "two"]
+
+
+@pytest.mark.parametrize("contact", ["ops@example.com", "https://example.com/bot; abuse@example.com"])
+def test_a_contact_can_stand_in_a_comment(contact):
+    assert load("--contact", contact).contact == contact
+
+
+@pytest.mark.parametrize("contact", ["", "a (b)", "a\\b", "a\r\nb", "é", " a", "a" * 300])
+def test_a_contact_that_could_not_stand_in_a_comment_is_refused(contact):
+    assert "contact" in problems("--contact", contact)[0]
 
 
 def test_nothing_given_is_the_defaults():

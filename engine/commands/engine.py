@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Any
 
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
+from engine.local.listener import free_port
 from engine.node import Supervisor
 from engine.settings import SettingsError, keys_of, load_settings, settings_arguments
 from engine.store.fleet import check_fleet
@@ -18,7 +20,7 @@ from engine.store.service_key import check_keys
 from engine.store.shard import Shard
 
 # Where the API listens is asked only because no job may call it.
-GROUPS = {"shards", "secrets", "engine", "times", "targets", "listen", "api", "log"}
+GROUPS = {"shards", "secrets", "engine", "times", "targets", "calls", "listen", "api", "admin", "log"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -37,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if not settings.shards:
         raise SettingsError(["--shard: give the address of each shard, the first one first"])
     asyncio.run(_check(settings))
+    # Chosen here, so that every executor knows it: no job may call it.
+    settings = replace(settings, metrics_port=settings.metrics_port or free_port())
     return Supervisor(settings).run()
 
 

@@ -14,6 +14,11 @@ USER_AGENT = f"SecondZero/{version('secondzero')}"
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
+def user_agent_with(contact: str | None) -> str:
+    """What calls say of who makes them, with whom to ask about it."""
+    return f"{USER_AGENT} ({contact})" if contact else USER_AGENT
+
+
 def fixed_head(
     target: Target, method: str, headers: Iterable[tuple[str, str]], body: bytes | None, user_agent: str = USER_AGENT
 ) -> bytes:

@@ -76,6 +76,7 @@ def is_local(address: str) -> bool:
 def guard_of(settings: Settings) -> Guard:
     """The guard that an operator has set: what is allowed, and of this service's own what can be reached over TCP."""
     own = [(settings.listen, settings.port), ("127.0.0.1", settings.metrics_port)]
+    own += [] if settings.admin_port is None else [(settings.admin_listen, settings.admin_port)]
     own += [(dsn.host, dsn.port) for dsn in (*settings.shards, *settings.keeper_shards) if dsn.unix_socket is None]
     resolved = [(address, port) for host, port in own for address in _addresses(host)]
     return Guard(settings.allow_networks, settings.allow_ports, resolved)

@@ -7,6 +7,7 @@ smaller than the number of executors is overshot by at most that number.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from engine.model import Priority
 
@@ -18,9 +19,15 @@ PRIORITY_STARTS_PER_S: dict[int, int] = {Priority.CRITICAL: 500, Priority.HIGH: 
 TENANT_STARTS_PER_S = 50_000
 TENANT_STARTS_LIMIT = "starts_per_s"
 
-# What one public origin takes of all tenants together, so that this service is nobody's weapon.
-ORIGIN_STARTS_PER_S = 1_000
-ORIGIN_IN_FLIGHT = 200
+
+class OriginLimits(NamedTuple):
+    """What one public origin takes of all tenants together, so that this service is nobody's weapon."""
+
+    starts_per_s: int = 1_000
+    in_flight: int = 200
+
+
+ORIGIN_LIMITS = OriginLimits()
 
 
 class StartQuota:

@@ -19,11 +19,11 @@ from engine.outbound.head import run_head
 from engine.outbound.sign import signature
 from engine.rules.brakes import InForce
 from engine.rules.quota import (
-    ORIGIN_IN_FLIGHT,
-    ORIGIN_STARTS_PER_S,
+    ORIGIN_LIMITS,
     PRIORITY_STARTS_PER_S,
     TENANT_STARTS_LIMIT,
     TENANT_STARTS_PER_S,
+    OriginLimits,
     StartQuota,
     share,
 )
@@ -88,8 +88,10 @@ class Fire:
         ends: Sequence[Ends],
         clock: Clock,
         events: Events,
+        origin_limits: OriginLimits = ORIGIN_LIMITS,
     ) -> None:
         self._held = held
+        self._origin_limits = origin_limits
         self._leases = leases
         self._client = client
         self._tenant_of = tenant_of
@@ -279,8 +281,8 @@ class Fire:
         if not run.call.is_public:
             return False
         origin = self._origin_of(run)
-        full = self._origin_in_flight.get(origin, 0) >= share(ORIGIN_IN_FLIGHT, live)
-        return full or not self._quota.admit(origin, share(ORIGIN_STARTS_PER_S, live), now_ms)
+        full = self._origin_in_flight.get(origin, 0) >= share(self._origin_limits.in_flight, live)
+        return full or not self._quota.admit(origin, share(self._origin_limits.starts_per_s, live), now_ms)
 
     def _postpone(self, run: HeldRun, now_ms: int) -> None:
         """Ready again in the next second, or back to the table where it has waited for long."""

@@ -155,7 +155,8 @@ class Notify:
         if self._brakes().stops(tenant.tenant_id) or self._brakes().blocks(target.origin):
             return False
         body = orjson.dumps(_document(notice, found, now_ms))
-        head = self._head(notice, tenant, fixed_head(target, "POST", _HEADERS, body), body, now_ms)
+        fixed = fixed_head(target, "POST", _HEADERS, body, self._versions.user_agent)
+        head = self._head(notice, tenant, fixed, body, now_ms)
         outcome = await self._send(Request(tenant.tenant_id, target.origin, "POST", head, body, TIMEOUT_MS))
         return succeeded(outcome.kind, outcome.status)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from engine.keys import KeyMissing, Keys
 from engine.model import Definition, FunctionTarget, HttpTarget
-from engine.outbound.head import fixed_head
+from engine.outbound.head import USER_AGENT, fixed_head
 from engine.outbound.target import Guard
 from engine.rules.planning import MissedPolicy
 from engine.rules.redaction import redacted, spellings
@@ -31,7 +31,7 @@ class CallPlan:
         "target", "timeout_ms",
     )  # fmt: skip
 
-    def __init__(self, definition: Definition, guard: Guard) -> None:
+    def __init__(self, definition: Definition, guard: Guard, user_agent: str = USER_AGENT) -> None:
         self.definition = definition
         self.policy = MissedPolicy(definition.missed_runs, definition.max_catch_up)
         self.timeout_ms = definition.timeout_ms
@@ -41,7 +41,7 @@ class CallPlan:
         self._secrets: Sequence[bytes] | None = None
         self.function = definition.target if isinstance(definition.target, FunctionTarget) else None
         if isinstance(definition.target, HttpTarget):
-            self._prepare_http(definition.target, guard)
+            self._prepare_http(definition.target, guard, user_agent)
 
     def lease_until_ms(self, due_ms: int, now_ms: int) -> int:
         return max(due_ms, now_ms) + self.timeout_ms + LEASE_BEYOND_TIMEOUT_MS
@@ -59,7 +59,7 @@ class CallPlan:
             self._secrets = spellings(header.value for _, header in headers if header.secret)
         return redacted(answer[:bytes_max], self._secrets, bytes_max) if self._secrets else answer[:bytes_max]
 
-    def _prepare_http(self, target: HttpTarget, guard: Guard) -> None:
+    def _prepare_http(self, target: HttpTarget, guard: Guard, user_agent: str) -> None:
         self.method = target.method
         self.body = target.body or b""
         judged = guard.judge_url(target.url)
@@ -71,14 +71,15 @@ class CallPlan:
         if any(value.sealed_by for _, value in target.headers):
             raise ValueError("a secret header is sealed: it must not be sent as it is stored")
         headers = [(name, value.value) for name, value in target.headers]
-        self.fixed_head = fixed_head(judged, target.method, headers, target.body)
+        self.fixed_head = fixed_head(judged, target.method, headers, target.body, user_agent)
 
 
 class Versions:
     """A bounded cache in front of ``job_versions``. Versions never change, so nothing has to be invalidated."""
 
-    def __init__(self, guard: Guard, versions_max: int = VERSIONS_MAX) -> None:
+    def __init__(self, guard: Guard, user_agent: str = USER_AGENT, versions_max: int = VERSIONS_MAX) -> None:
         self._guard = guard
+        self.user_agent = user_agent
         self._versions_max = versions_max
         self._known: dict[VersionKey, CallPlan | Exception] = {}
 
@@ -101,7 +102,7 @@ class Versions:
 
     def _ready(self, stored: bytes, job_id: int, keys: Keys) -> CallPlan | Exception:
         try:
-            return CallPlan(decode_sealed(stored, job_id, keys), self._guard)
+            return CallPlan(decode_sealed(stored, job_id, keys), self._guard, self.user_agent)
         except KeyMissing:  # no fault of the job's: it is due as long as it takes to find the key
             raise
         except Exception as error:  # whatever is wrong with one job must not hold up the others

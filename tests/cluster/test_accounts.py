@@ -29,9 +29,9 @@ BROKEN = ("stage.failed", "stage.unavailable", "api.failed", "child.ended")
 
 def secondzero(*words, dsns=()):
     """What a command answers; it must succeed."""
-    flags = [word for dsn in dsns for word in ("--shard", dsn.text())]
-    command = [sys.executable, "-m", "engine", *words, *flags]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRON)
+    command = [sys.executable, "-m", "engine", *words]
+    variables = ENVIRON | {"SECONDZERO_SHARD": " ".join(dsn.text() for dsn in dsns)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     return ended.stdout
 

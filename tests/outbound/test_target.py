@@ -184,9 +184,10 @@ def test_the_tables_hold_whole_networks_in_order():
 
 def test_p9_the_operators_guard_knows_its_own_listeners_and_databases():
     shards = (Dsn.parse("mysql://u@localhost:3307/a"), Dsn.parse("mysql://u@/a?unix_socket=/x"))
-    settings = Settings(shards=shards, listen="0.0.0.0", port=8900, metrics_port=9100, allow_networks=("127.0.0.0/8",))
-    guard = guard_of(settings)
-    for address, port in [("127.0.0.1", 3307), ("127.0.0.1", 8900), ("127.8.8.8", 8900), ("127.0.0.1", 9100)]:
+    own = {"listen": "0.0.0.0", "port": 8900, "metrics_port": 9100, "admin_port": 9200}
+    guard = guard_of(Settings(shards=shards, allow_networks=("127.0.0.0/8",), **own))
+    ours = [("127.0.0.1", 3307), ("127.0.0.1", 8900), ("127.8.8.8", 8900), ("127.0.0.1", 9100), ("127.0.0.1", 9200)]
+    for address, port in ours:
         assert guard.judge_address(Origin("http", "x", port), address), (address, port)
     for address, port in [("127.0.0.2", 3307), ("127.0.0.1", 3306), ("127.0.0.2", 9100), ("127.0.0.1", 80)]:
         assert guard.judge_address(Origin("http", "x", port), address) is None, (address, port)

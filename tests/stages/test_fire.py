@@ -20,7 +20,7 @@ from engine.outbound.exchange import Outcome
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
 from engine.rules.brakes import RELEASED, UNKNOWN, InForce
-from engine.rules.quota import ORIGIN_IN_FLIGHT, PRIORITY_STARTS_PER_S
+from engine.rules.quota import ORIGIN_LIMITS, PRIORITY_STARTS_PER_S
 from engine.stages.fire import HELD_CHECK_MS, HELD_MS_MAX, LANE_IN_FLIGHT_MAX, LEASE_SLACK_MS, Fire
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
@@ -412,7 +412,7 @@ def test_p5_a_tenants_catch_up_is_paced_by_its_limit_and_takes_half_of_its_start
 
 def test_p9_a_public_origin_has_no_more_calls_in_flight_than_it_takes_of_all_tenants(receiver: Receiver) -> None:
     async def body(gun: Gun) -> None:
-        gun.lease.live_workers = ORIGIN_IN_FLIGHT // 4
+        gun.lease.live_workers = ORIGIN_LIMITS.in_flight // 4
         runs = [gun.run(f"/hang/public-{number}", -1) for number in range(20)]
         for run in runs:
             run.call.is_public = True
