@@ -102,7 +102,7 @@ class Executor:
             self._held, self._leases, self._client, self._tenancy.known, self._in_force, self._settles, clock, events,
             OriginLimits(settings.origin_starts_per_s, settings.origin_in_flight),
         )  # fmt: skip
-        versions = Versions(guard, user_agent_with(settings.contact))
+        versions = Versions(guard, user_agent=user_agent_with(settings.contact))
         self._tenancy.wake = self._serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
         self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
         self._serve("health", self._write_health, HEALTH_INTERVAL_MS)

@@ -100,7 +100,7 @@ class Keeper:
         timekeep = Timekeep(shard, self._clock, self._events)
         self._serve(f"clock-{number}", timekeep.run_once, self._settings.heartbeat_ms)
         await timekeep.followed.wait()
-        versions = Versions(self._guard, user_agent_with(self._settings.contact))
+        versions = Versions(self._guard, user_agent=user_agent_with(self._settings.contact))
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         lapse = LapsedWork(shard, partitions, versions, self._tenants.is_told, self._clock, self._events)

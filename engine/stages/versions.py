@@ -77,7 +77,7 @@ class CallPlan:
 class Versions:
     """A bounded cache in front of ``job_versions``. Versions never change, so nothing has to be invalidated."""
 
-    def __init__(self, guard: Guard, user_agent: str = USER_AGENT, versions_max: int = VERSIONS_MAX) -> None:
+    def __init__(self, guard: Guard, versions_max: int = VERSIONS_MAX, user_agent: str = USER_AGENT) -> None:
         self._guard = guard
         self.user_agent = user_agent
         self._versions_max = versions_max
