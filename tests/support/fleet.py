@@ -195,17 +195,21 @@ class Fleet:
 
     def create_repeated(self, schedules: Mapping[str, RunAt | Cron]) -> None:
         """Jobs made as a caller does it whose answer may be lost: looked for, and made again where they are not."""
-        target = HttpTarget(f"{self.receiver.url}/any/repeated")
         for name, schedule in schedules.items():
-            partition_id = partition_of(self.tenant_id, name, PARTITIONS)
-            job = NewJob(self.tenant_id, name, partition_id, Definition(schedule, target), False)
-            self.change_repeated(name, partial(_create_once, new=job))
+            self.change_repeated(name, partial(_create_once, new=self.new_job(name, schedule)))
+
+    def new_job(self, name: str, schedule: RunAt | Cron | int, **settings: Any) -> NewJob:
+        """A job that nobody has created yet; its one time or its schedule."""
+        target = HttpTarget(f"{self.receiver.url}/any/{name}")
+        definition = Definition(RunAt(schedule) if isinstance(schedule, int) else schedule, target, **settings)
+        return NewJob(self.tenant_id, name, partition_of(self.tenant_id, name, PARTITIONS), definition, False)
 
     def change_repeated(self, name: str, change: Change) -> None:
         """Change a job, or create it; again where the answer was lost."""
-        asyncio.run(_repeated(self._through(name), (self.tenant_id, name), change))
+        asyncio.run(_repeated(self.through(name), (self.tenant_id, name), change))
 
-    def _through(self, name: str) -> Dsn:
+    def through(self, name: str) -> Dsn:
+        """The shard of a job by way of its proxy."""
         index = self.shard_of(name)
         return self.proxies[index].dsn(self.dsns[index])
 
