@@ -18,6 +18,10 @@ SLEW_MS_MAX = 50
 # A wall clock further from the shard's than this is wrong; below it the difference may be the way to the shard.
 OFFSET_MS_MAX = 2_000
 
+# What a shard's clock said so long ago, or on its way for so long, is not held against ours: a loop that stood still
+# while several shards answered would find all of them behind.
+SLOW_ANSWER_MS = OFFSET_MS_MAX // 2
+
 _clock_gettime_ns = time.clock_gettime_ns
 _BOOTTIME = time.CLOCK_BOOTTIME
 

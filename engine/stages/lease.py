@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from engine.clock import OFFSET_MS_MAX, Clock
+from engine.clock import OFFSET_MS_MAX, SLOW_ANSWER_MS, Clock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
@@ -162,8 +162,10 @@ class Lease:
         self._on_lost()
 
     async def _balance(self, connection: Connection, standing: Standing) -> None:
+        asked_boot_ms = self._clock.boot_ms()
         live = (await connection.execute("live_workers")).rows
-        self._measure_clock(live)
+        if not self._measured or self._clock.boot_ms() - asked_boot_ms <= SLOW_ANSWER_MS:
+            self._measure_clock(live)
         able = _standing_so(live, Standing.ABLE) or _standing_so(live, Standing.ASIDE)
         self.live_workers = max(1, len(able))
         mine = [row[0] for row in (await connection.execute("my_leases", {"worker_id": self.worker_id})).rows]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.clock import OFFSET_MS_MAX, Clock
+from engine.clock import OFFSET_MS_MAX, SLOW_ANSWER_MS, Clock
 from engine.events import Events
 from engine.store.shard import Shard
 
@@ -22,7 +22,11 @@ class Timekeep:
         self._events = events
 
     async def run_once(self, now_ms: int) -> bool:
-        offset_ms = self._clock.follow(await self._shard.now_ms(), self._shard.index)
+        asked_boot_ms = self._clock.boot_ms()
+        shard_now_ms = await self._shard.now_ms()
+        if self.followed.is_set() and self._clock.boot_ms() - asked_boot_ms > SLOW_ANSWER_MS:
+            return False
+        offset_ms = self._clock.follow(shard_now_ms, self._shard.index)
         if abs(offset_ms) > OFFSET_MS_MAX:
             self._events.emit("clock.off", shard=self._shard.index, offset_ms=offset_ms)
         self.followed.set()

@@ -38,7 +38,7 @@ CHANGED_JOBS = 6
 AT_ONCE_MAX = 3
 CHILDREN = ("executor-0", "executor-1", "keeper")
 HEALED_S = 300.0
-OPENING_S = 120.0
+OPENING_S = 600.0
 FOREVER_MS = 1 << 62
 
 # A black hole lasts longer than a call waits for its answer: what was given up then arrives all the same when the

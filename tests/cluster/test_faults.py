@@ -14,7 +14,7 @@ from itertools import count
 import pytest
 
 from engine.local.record import Call
-from engine.model import Cron
+from engine.model import Cron, RetryPolicy
 from engine.store.changes import Windows, pause_job, resume_job
 from tests.support.breakable import BreakableServer
 from tests.support.engines import Engine
@@ -326,6 +326,7 @@ def test_p10_a_worker_whose_first_query_fails_keeps_no_lease_from_one_that_works
 def test_p3_a_rolling_restart_under_load_doubles_no_call(fleet: Fleet) -> None:
     engine = fleet.engine()
     at_ms = fleet.load(over_s=5)
+    handed_over = fleet.jobs(50, at_ms + 7_000, retry=RetryPolicy(max_attempts=1))
     sleep_until(at_ms + 30)
     engine.signal(signal.SIGHUP)
     until(lambda: len(engine.told("child.started")) == 5)
@@ -333,6 +334,10 @@ def test_p3_a_rolling_restart_under_load_doubles_no_call(fleet: Fleet) -> None:
     flaky = sum(call.status == 503 for call in fleet.receiver.calls())
     assert verdict.duplicates == flaky
     assert verdict.recovery_ms < 2_000 + MARGIN_MS
+    named = f"JOIN jobs AS j USING (partition_id, job_id) WHERE j.name IN {tuple(handed_over)}"
+    attempts = fleet.rows(f"SELECT r.attempt, r.tries FROM runs AS r {named}")
+    assert max(attempt for attempt, _ in attempts) > 1
+    assert {tries for _, tries in attempts} == {1}
 
 
 def test_p10_a_keeper_that_was_stopped_for_long_does_its_work_when_it_wakes(fleet: Fleet) -> None:
@@ -363,5 +368,6 @@ def test_p1_two_engines_that_start_stop_and_die_at_random_share_the_work(fleet: 
     first.start()
     sleep_until(at_ms + 5_200)
     second.kill("executor-1")
+    first.child("executor-0")  # until then it is not there to be told
     first.signal(signal.SIGHUP)
     fleet.check("two engines", at_ms, 4)

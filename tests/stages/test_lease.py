@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
-from engine.clock import OFFSET_MS_MAX, SystemClock
+import pytest
+
+from engine.clock import OFFSET_MS_MAX, SLOW_ANSWER_MS, SystemClock
 from engine.config import Dsn
 from engine.service import Service
 from engine.stages.lease import STALLED_MS, STAND_ASIDE_MS, TRUST_MARGIN_PART
 from engine.stages.timekeep import Timekeep
+from engine.store.connection import Connection
 from tests.support.wait import until_async
 from tests.support.world import PARTITIONS, SETTINGS, Worker, World, run_world
 
@@ -140,5 +143,27 @@ def test_p4_a_keeper_whose_host_has_a_wrong_clock_does_nothing_before_it_has_the
         assert timekeep.followed.is_set()
         assert abs(clock.now_ms() - await world.shard.now_ms()) < OFFSET_MS_MAX
         assert "clock.off" in world.names_told()
+
+    run_world(shard_dsn, body)
+
+
+def test_a_shards_time_that_was_long_on_its_way_moves_no_clock(shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(world: World) -> None:
+        worker = await world.worker().join()
+        timekeep = Timekeep(world.shard, world.clock, world.events)
+        await timekeep.run_once(world.now_ms)
+        followed, takes_ms = [], [0]
+        monkeypatch.setattr(world.clock, "follow", lambda *asked: followed.append(asked) or 0)
+        answer = Connection.run_all
+
+        async def slowly(self: Connection, *arguments: object, **named: object) -> object:
+            world.clock.advance(takes_ms[0])
+            return await answer(self, *arguments, **named)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Connection, "run_all", slowly)
+        for takes_ms[0] in (SLOW_ANSWER_MS, SLOW_ANSWER_MS + 1):
+            await worker.lease.run_once(world.now_ms)
+            await timekeep.run_once(world.now_ms)
+        assert len(followed) == 2
 
     run_world(shard_dsn, body)
