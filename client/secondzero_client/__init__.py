@@ -16,6 +16,8 @@ from secondzero_client.fence import Fence, sqlite_fence
 from secondzero_client.middleware import AsgiReceiver, WsgiReceiver
 from secondzero_client.receiver import Call, Receiver, Reply
 from secondzero_client.retries import RetryPolicy
+from secondzero_client.runs import Fatal, Retry, Run, current_run
+from secondzero_client.worker import Worker
 
 __all__ = [
     "ApiError",
@@ -24,6 +26,7 @@ __all__ = [
     "Call",
     "Client",
     "Conflict",
+    "Fatal",
     "Fence",
     "Invalid",
     "NotAllowed",
@@ -31,10 +34,14 @@ __all__ = [
     "PreconditionFailed",
     "Receiver",
     "Reply",
+    "Retry",
     "RetryPolicy",
+    "Run",
     "SecondZeroError",
     "Unavailable",
+    "Worker",
     "WsgiReceiver",
+    "current_run",
     "etag",
     "sqlite_fence",
 ]

@@ -17,9 +17,11 @@ from secondzero_client.shapes import (
     Acted,
     BatchPut,
     BatchResults,
+    Claimed,
     CronPreview,
     DeadLetter,
     Forecast,
+    Heartbeat,
     Job,
     JobClockChanges,
     JobState,
@@ -198,6 +200,36 @@ def rotate_signing_secret(
     return _post("/v1/signing-secrets:rotate", _given(keep_old_for=keep_old_for), idempotency_key)
 
 
+def claim_work(functions: Sequence[str], *, max: int = 1, wait: str | None = None) -> Request[Claimed]:
+    """Claim runs of these functions, up to ``max``, waiting up to ``wait`` ("20s") for the first.
+
+    Whoever has claimed a run says so by heartbeats, or it is given to another. (``Worker`` does all this.)
+    """
+    return Request(
+        "POST", "/v1/work:claim", body=_given(functions=list(functions), max=max, wait=wait), repeatable=False
+    )
+
+
+def heartbeat_work(token: str, *, progress: int | None = None, note: str | None = None) -> Request[Heartbeat]:
+    """Keep a claimed run, tell how far it is (0 to 100), and hear whether to stop. Conflict: it is no longer ours."""
+    return _work(token, "heartbeat", _given(progress=progress, note=note))
+
+
+def complete_work(token: str, result: Any = None) -> Request[Run]:
+    """The run has succeeded. Conflict: it is no longer ours."""
+    return _work(token, "complete", {"result": result})
+
+
+def fail_work(token: str, error: str, *, retryable: bool = True, retry_after: str | None = None) -> Request[Run]:
+    """The attempt has failed; ``retry_after`` ("5m"): the next one not before that."""
+    return _work(token, "fail", _given(error=error, retryable=retryable, retry_after=retry_after))
+
+
+def release_work(token: str, *, started: bool) -> Request[Run]:
+    """Give a claimed run back. One that was not started has not been tried."""
+    return _work(token, "release", {"started": started})
+
+
 def get_livez() -> Request[Live]:
     """Whether the process lives."""
     return Request("GET", "/livez")
@@ -223,6 +255,11 @@ def _post(path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Re
     """With a key of its own, so that it may be sent again."""
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     return Request("POST", path, body=body, headers=headers)
+
+
+def _work(token: str, verb: str, body: Mapping[str, Any]) -> Request[Any]:
+    """May be sent again: the token's run and attempt are the fence."""
+    return Request("POST", f"/v1/work/{quote(token, safe='')}:{verb}", body=body)
 
 
 def _listing(path: str, key: str, page_size: int | None, filters: Mapping[str, Any]) -> Listing[Any]:

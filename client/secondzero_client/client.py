@@ -100,6 +100,11 @@ class Calls:
     get_usage = Call(calls.get_usage)
     list_signing_secrets = Call(calls.list_signing_secrets)
     rotate_signing_secret = Call(calls.rotate_signing_secret)
+    claim_work = Call(calls.claim_work)
+    heartbeat_work = Call(calls.heartbeat_work)
+    complete_work = Call(calls.complete_work)
+    fail_work = Call(calls.fail_work)
+    release_work = Call(calls.release_work)
     get_livez = Call(calls.get_livez)
     get_readyz = Call(calls.get_readyz)
 

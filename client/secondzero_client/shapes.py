@@ -259,3 +259,30 @@ class Ready(TypedDict):
     ready: bool
     shards: int
     away: list[Away]
+
+
+class ClaimedRun(TypedDict):
+    """A run that is ours while its heartbeats come. ``deadline`` is the service's time."""
+
+    token: str
+    function: str
+    payload: Any
+    job: str
+    job_id: str
+    scheduled_at: str
+    attempt: int
+    idempotency_key: str
+    deadline: str
+    heartbeat_interval: str
+    trigger: str
+
+
+class Claimed(TypedDict):
+    runs: list[ClaimedRun]
+
+
+class Heartbeat(TypedDict):
+    """``stop``: false, or why to stop: "cancelled" or "deadline"."""
+
+    stop: str | bool
+    lease_until: str
