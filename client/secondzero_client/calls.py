@@ -17,14 +17,13 @@ from secondzero_client.shapes import (
     Acted,
     BatchPut,
     BatchResults,
-    Claimed,
     CronPreview,
     DeadLetter,
     Forecast,
-    Heartbeat,
     Job,
     JobClockChanges,
     JobState,
+    JobStats,
     Live,
     MissedRuns,
     Ready,
@@ -33,6 +32,8 @@ from secondzero_client.shapes import (
     RunWithAttempts,
     SigningSecrets,
     Usage,
+    WorkClaimed,
+    WorkRenewed,
 )
 
 Time = str | datetime
@@ -113,6 +114,11 @@ def list_runs(
 def get_run(name: str, scheduled_at: Time) -> Request[RunWithAttempts]:
     """Read a run with its attempts."""
     return Request("GET", _run(name, scheduled_at))
+
+
+def get_job_stats(name: str) -> Request[JobStats]:
+    """How a job's runs of the last hour, day and 30 days ended, with lag and duration."""
+    return Request("GET", f"{_job(name)}/stats")
 
 
 def cancel_run(name: str, scheduled_at: Time, *, idempotency_key: str | None = None) -> Request[Run]:
@@ -200,7 +206,7 @@ def rotate_signing_secret(
     return _post("/v1/signing-secrets:rotate", _given(keep_old_for=keep_old_for), idempotency_key)
 
 
-def claim_work(functions: Sequence[str], *, max: int = 1, wait: str | None = None) -> Request[Claimed]:
+def claim_work(functions: Sequence[str], *, max: int = 1, wait: str | None = None) -> Request[WorkClaimed]:
     """Claim runs of these functions, up to ``max``, waiting up to ``wait`` ("20s") for the first.
 
     Whoever has claimed a run says so by heartbeats, or it is given to another. (``Worker`` does all this.)
@@ -210,7 +216,7 @@ def claim_work(functions: Sequence[str], *, max: int = 1, wait: str | None = Non
     )
 
 
-def heartbeat_work(token: str, *, progress: int | None = None, note: str | None = None) -> Request[Heartbeat]:
+def heartbeat_work(token: str, *, progress: int | None = None, note: str | None = None) -> Request[WorkRenewed]:
     """Keep a claimed run, tell how far it is (0 to 100), and hear whether to stop. Conflict: it is no longer ours."""
     return _work(token, "heartbeat", _given(progress=progress, note=note))
 

@@ -89,6 +89,7 @@ class Calls:
     run_job = Call(calls.run_job)
     list_runs = Pages(calls.list_runs)
     get_run = Call(calls.get_run)
+    get_job_stats = Call(calls.get_job_stats)
     cancel_run = Call(calls.cancel_run)
     retry_run = Call(calls.retry_run)
     list_dead_letters = Pages(calls.list_dead_letters)

@@ -165,8 +165,18 @@ class Attempt(TypedDict):
     answer: str | None
 
 
-class RunWithAttempts(Run):
+class _RunWithAttempts(Run):
     attempt_list: list[Attempt]
+
+
+class RunWithAttempts(_RunWithAttempts, total=False):
+    """Also what a function run's worker says, or why a due run does not begin (``waiting``)."""
+
+    function: str
+    progress: int | None
+    note: str | None
+    result: Any
+    waiting: str
 
 
 class DeadLetter(Run):
@@ -229,9 +239,40 @@ Forecast = TypedDict(
 )
 
 
+class MeanAndMax(TypedDict):
+    mean: float
+    max: int
+
+
+Stats = TypedDict(
+    "Stats",
+    {
+        "from": str,
+        "to": str,
+        "runs": dict[str, int],
+        "lag_ms": MeanAndMax | None,
+        "duration_ms": MeanAndMax | None,
+        "complete": bool,
+    },
+)
+
+
+class Periods(TypedDict):
+    last_hour: Stats
+    last_day: Stats
+    last_30_days: Stats
+
+
+class JobStats(Periods):
+    """How the runs of a job ended."""
+
+    job: str
+
+
 class Usage(TypedDict):
     limits: dict[str, int]
     used: dict[str, int]
+    runs: Periods
 
 
 class SigningSecret(TypedDict):
@@ -261,7 +302,7 @@ class Ready(TypedDict):
     away: list[Away]
 
 
-class ClaimedRun(TypedDict):
+class Work(TypedDict):
     """A run that is ours while its heartbeats come. ``deadline`` is the service's time."""
 
     token: str
@@ -277,11 +318,11 @@ class ClaimedRun(TypedDict):
     trigger: str
 
 
-class Claimed(TypedDict):
-    runs: list[ClaimedRun]
+class WorkClaimed(TypedDict):
+    runs: list[Work]
 
 
-class Heartbeat(TypedDict):
+class WorkRenewed(TypedDict):
     """``stop``: false, or why to stop: "cancelled" or "deadline"."""
 
     stop: str | bool
