@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from api.definitions import JOB
 from api.errors import INTERNAL, Problem, invalid, problem_of
 from api.fields import Reading
-from api.idempotency import HEADER, again, claim_key, once_of
+from api.idempotency import HEADER, again, claim_key, kept, once_of
 from api.jobs import Terms, create_many, delete_one, put_one
 from api.names import NAME
 from api.records import ListOf, ReadLater, Record, Slot
 from api.requests import Call
 from api.responses import Answer
-from engine.errors import Fault
-from engine.store.requests import Once, recorded_of
+from engine.errors import Fault, StoreUnavailable
+from engine.store.requests import Once, record_missing, recorded_of
+from engine.store.shard import Shard
 
 ITEMS_MAX = 1_000
 BODY_BYTES_MAX = 8 << 20
@@ -70,26 +72,45 @@ async def _carry_out(call: Call, puts: Mapping[str, Any], deletes: Sequence[str]
         *(act(Terms(asked=asked[name], lane=lane)) for name, act in left.items()), return_exceptions=True
     )
     results |= {name: _shown(call, name, answer) for name, answer in zip(left, answers, strict=True)}
+    if has_key:
+        await _keep(call, asked, {name: result for name, result in results.items() if name not in earlier})
     return [results[name] for name in acts]
 
 
 async def _earlier(call: Call, asked: Mapping[str, Once | None]) -> dict[str, Answer | Exception]:
     """What of this very call was done before, when it was sent with its Idempotency-Key the first time."""
-    by_shard: dict[Any, dict[Once, str]] = {}
+    by_shard: dict[Shard, dict[Once, str]] = {}
     for name, once in asked.items():
         if once is not None:
             by_shard.setdefault(call.service.placement.place(call.tenant_id, name).shard, {})[once] = name
     answers: dict[str, Answer | Exception] = {}
     for shard, names in by_shard.items():
-        for once, found in (await recorded_of(shard, list(names))).items():
-            answers[names[once]] = again(found)
+        try:
+            for once, found in (await recorded_of(shard, list(names))).items():
+                answers[names[once]] = again(found)
+        except StoreUnavailable as error:  # nobody knows what was done there: its items wait for the next repeat
+            answers |= dict.fromkeys(names.values(), error)
     return answers
+
+
+async def _keep(call: Call, asked: Mapping[str, Once | None], results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Also what changed nothing is answered the same again: a name that was free is another's job by then."""
+    by_shard: dict[Shard, list[tuple[Once, int, bytes]]] = {}
+    for name, result in results.items():
+        once = asked[name]
+        if once is not None and result["status"] < INTERNAL.status:
+            shard = call.service.placement.place(call.tenant_id, name).shard
+            answer = Answer(result.get("job", result.get("problem")), result["status"])
+            by_shard.setdefault(shard, []).append(kept(once, answer))
+    for shard, answers in by_shard.items():
+        with suppress(StoreUnavailable):
+            await record_missing(shard, answers)
 
 
 def _shown(call: Call, name: str, answer: Answer | BaseException) -> dict[str, Any]:
     """One item's result; a problem of one is no other's."""
     if isinstance(answer, Answer):
-        return {"name": name, "status": answer.status, "job": answer.body}
+        return {"name": name, "status": answer.status, "job" if answer.status < 400 else "problem": answer.body}
     if not isinstance(answer, Exception):
         raise answer
     problem = problem_of(answer)

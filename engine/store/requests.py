@@ -62,6 +62,14 @@ async def record(connection: Connection, answers: Sequence[tuple[Once, int, byte
     await connection.execute_rows("insert_requests", rows, bytes_max=bytes_max)
 
 
+async def record_missing(shard: Shard, answers: Sequence[tuple[Once, int, bytes]]) -> None:
+    """Put on record what is not yet: answers that came with no effect."""
+    now_ms = await shard.now_ms()
+    rows = sorted((*once, status, answer, now_ms) for once, status, answer in answers)
+    async with shard.connection() as connection:
+        await connection.execute_rows("insert_missing_requests", rows, bytes_max=shard.packet_bytes_max)
+
+
 async def delete_old_requests(shard: Shard, now_ms: int, rows_max: int) -> int:
     """Forget what is older than KEPT_MS; returns how many were forgotten."""
     answer = await shard.execute("delete_old_requests", {"before": now_ms - KEPT_MS, "rows_max": rows_max})

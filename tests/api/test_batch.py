@@ -90,6 +90,18 @@ def test_a_batch_sent_twice_with_one_key_answers_what_it_answered(tenant: Tenant
     assert tenant.get("/v1/jobs/another").status == 404
 
 
+def test_a_repeat_does_nothing_that_the_first_call_did_not(tenant: Tenant) -> None:
+    tenant.put("equal")
+    body = {"puts": [*puts("equal"), {"name": "wrong", "job": {}}], "deletes": ["absent"]}
+    first = batch(tenant, body, key="k")
+    assert outcome(first) == [("equal", 200), ("wrong", 422), ("absent", 404)]
+    tenant.put("equal", CRON_JOB | {"timeout": "5s"})
+    tenant.put("absent")
+    assert batch(tenant, body, key="k").json == first.json
+    assert tenant.job("equal")["timeout"] == "5s"
+    assert tenant.job("absent")["state"] == "active"
+
+
 def test_a_repeat_completes_what_is_missing(tenant: Tenant) -> None:
     body = {"puts": puts(*(f"job-{n}" for n in range(20)))}
     first = batch(tenant, body, key="k")
