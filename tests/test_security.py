@@ -21,3 +21,18 @@ def test_every_line_of_every_table_of_defences_names_its_tests():
     told = [row for row in rows if not row.startswith("| what | how | test")]
     assert len(told) > 20
     assert [row for row in told if "`test_" not in row] == []
+
+
+SILENCED = re.compile(r"# noqa: [A-Z0-9, ]*\bS\d{3}\b(?! - |.* - )")
+SOURCES = [
+    path
+    for folder in ("engine", "api", "bench", "migrations", "client", "perf")
+    for path in (ROOT / folder).rglob("*.py")
+]
+
+
+def test_no_security_rule_of_ruff_is_silenced_without_a_reason():
+    lines = [(path.name, line) for path in SOURCES for line in path.read_text().splitlines()]
+    assert [found for found in lines if SILENCED.search(found[1])] == []
+    settings = (ROOT / "pyproject.toml").read_text().partition("[tool.ruff.lint]")[2].partition("[tool.mypy]")[0]
+    assert [line for line in settings.splitlines() if re.search(r'"S\d', line) and "# " not in line] == []

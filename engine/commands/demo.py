@@ -85,8 +85,7 @@ class Api:
         scheme, _, address = self.url.partition("://")
         if scheme == "http":
             return HTTPConnection(address, timeout=HTTP_TIMEOUT_S)
-        # Our own address, under a certificate for the name that others know it by.
-        trust = ssl._create_unverified_context()  # noqa: S323
+        trust = ssl._create_unverified_context()  # noqa: S323 - our own, certified for the name that others know it by
         return HTTPSConnection(address, timeout=HTTP_TIMEOUT_S, context=trust)
 
 

@@ -27,7 +27,8 @@ def open_listener(listen: str, port: int) -> socket.socket:
 
 def url_of(listen: str, port: int, scheme: str = "http") -> str:
     """The address to type: where all addresses are listened on, this machine's own."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)  # noqa: S104
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - nothing is bound to it here
+    host = everywhere.get(listen, f"[{listen}]" if ":" in listen else listen)
     return f"{scheme}://{host}:{port}"
 
 
