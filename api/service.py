@@ -146,8 +146,13 @@ class Service:
     async def _tell_used_keys(self) -> None:
         used, self._used_keys = self._used_keys, {}
         self._used_told_boot_ms = self.clock.boot_ms()
-        if used:
+        if not used:
+            return
+        try:
             await note_keys_used(self.placement.first, used)
+        except StoreUnavailable:
+            self._used_keys = used | self._used_keys
+            raise
 
 
 async def _find(shard: Shard, names: Sequence[tuple[int, str]]) -> Sequence[JobRow | None]:

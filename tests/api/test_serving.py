@@ -16,6 +16,7 @@ import pytest
 
 from api.limits import REQUESTS_PER_S
 from bench.usage import children
+from engine.clock import wall_ms
 from engine.config import Dsn
 from engine.local.certificates import write_certificate
 from engine.local.mysqld import MysqlServer
@@ -93,6 +94,15 @@ def test_p10_a_shard_that_is_away_at_the_start_is_found_when_it_answers(
             second_server.start()
             until(lambda: tenant.put(name_on(tenant, 1)).status in (200, 201))
             assert tenant.get("/readyz").status == 200
+
+
+def test_when_a_key_was_last_used_is_on_record_at_the_latest_when_the_process_ends(two_shards: tuple[Dsn, Dsn]) -> None:
+    with served(two_shards) as server:
+        tenant = server.tenant()
+        called_ms = wall_ms()
+        assert tenant.get("/v1/jobs").status == 200
+    ((used_ms,),) = server.first_rows("SELECT last_used_at FROM api_keys")
+    assert called_ms <= used_ms <= wall_ms()
 
 
 def test_a_page_of_an_allowed_origin_may_call_and_no_other(two_shards: tuple[Dsn, Dsn]) -> None:
