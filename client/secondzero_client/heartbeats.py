@@ -16,6 +16,7 @@ from secondzero_client.work import heartbeat
 SENDERS_MAX = 32
 # After one that was not answered.
 AGAIN_S = 1.0
+CANCELLED = "cancelled"
 
 _log = logging.getLogger("secondzero.worker")
 
@@ -92,7 +93,7 @@ class Heartbeats:
 
 
 _WHY = {
-    "cancelled": "cancelled by the tenant",
+    CANCELLED: "cancelled by the tenant",
     "deadline": "its time is over",
     "lost": "it has been given to another worker; its result is thrown away",
 }

@@ -14,7 +14,8 @@ from secondzero_client.runs import Fatal, Retry, Run, enter_run
 Function = Callable[..., Any]
 
 RESULT_BYTES_MAX = 64 * 1024
-ERROR_CHARS_MAX = 4_000
+# Of what the service takes.
+ERROR_CHARS_MAX = 1_024
 
 
 class Done(NamedTuple):
@@ -75,4 +76,5 @@ def _text(error: BaseException) -> str:
     """The error, and where it was raised: the end of a long trace says more than its beginning."""
     said = "".join(traceback.format_exception_only(type(error), error)).strip()
     trace = "".join(traceback.format_tb(error.__traceback__)[1:])
-    return f"{said[: ERROR_CHARS_MAX // 2]}\n{trace[-ERROR_CHARS_MAX // 2 :]}".strip()
+    half = ERROR_CHARS_MAX // 2 - 1
+    return f"{said[:half]}\n{trace[-half:]}".strip()

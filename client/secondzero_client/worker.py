@@ -23,8 +23,8 @@ from typing import Any, Literal, TypeVar
 from secondzero_client.client import Client
 from secondzero_client.errors import ApiError, Conflict, NotFound, SecondZeroError, Unavailable
 from secondzero_client.execution import Held, in_process, in_thread, preload
-from secondzero_client.heartbeats import Heartbeats
-from secondzero_client.outcome import Done, Failed, Function
+from secondzero_client.heartbeats import CANCELLED, Heartbeats
+from secondzero_client.outcome import ERROR_CHARS_MAX, Done, Failed, Function
 from secondzero_client.retries import RetryPolicy
 from secondzero_client.work import claim, duration, release
 
@@ -255,6 +255,8 @@ class _Work:
         except Exception as error:  # no process could be started, or nobody asked for this function
             outcome = Failed(f"the worker could not run it: {error!r}")
         if held.stopped is not None:
+            if held.stopped == CANCELLED:  # it has obeyed; where it does not, the service ends the run by itself
+                self._release(held, started=True)
             return
         try:
             self._report(held, outcome)
@@ -273,9 +275,8 @@ class _Work:
             except ApiError as error:  # its result is not taken, and would not be the next time
                 outcome = Failed(str(error), retryable=False)
         _log.warning("%s: failed: %s", held.name, outcome.error)
-        self._client.fail_work(
-            held.token, outcome.error, retryable=outcome.retryable, retry_after=duration(outcome.retry_after)
-        )
+        error, retry_after = outcome.error[:ERROR_CHARS_MAX], duration(outcome.retry_after)
+        self._client.fail_work(held.token, error, retryable=outcome.retryable, retry_after=retry_after)
 
     def _release(self, held: Held, *, started: bool) -> None:
         try:
