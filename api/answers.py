@@ -46,9 +46,10 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _page(key: str, item: str) -> Schema:
+def _page(key: str, item: str, optional: dict[str, Schema] | None = None) -> Schema:
     says = "Absent or null where there is no further page; else the `page_token` of the next one."
-    return _object({key: _list(ref(item)), "next_page_token": {"type": ["string", "null"], "description": says}})
+    token: Schema = {"type": ["string", "null"], "description": says}
+    return _object({key: _list(ref(item)), "next_page_token": token}, optional)
 
 
 TIME = Instant().schema()
@@ -146,7 +147,7 @@ ANSWERS: dict[str, Schema] = {
         says="Where `stop` is not false, the worker is to stop, and says how it ended all the same.",
     ),
     "Attempt": _object(_ATTEMPT),
-    "RunPage": _page("runs", "Run"),
+    "RunPage": _page("runs", "Run", {"warnings": _list(TEXT) | {"description": "What the list may lack for now."}}),
     "JobStats": _object({"job": NAME.schema(), **_SPANS}),
     "Stats": _object(
         {

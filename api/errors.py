@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from engine.errors import CallerError, Fault, StoreUnavailable
+from engine.errors import CallerError, Fault, HistoryUnavailable, StoreUnavailable
 
 
 class Kind(NamedTuple):
@@ -86,6 +86,9 @@ def problem_of(error: Exception) -> Problem | None:
         return error
     if isinstance(error, CallerError):
         return invalid(error.faults)
+    if isinstance(error, HistoryUnavailable):
+        detail = "runs that have left MySQL cannot be read for now, try again"
+        return Problem(UNAVAILABLE, detail, headers={"Retry-After": str(RETRY_AFTER_S)})
     if isinstance(error, StoreUnavailable):
         return Problem(
             UNAVAILABLE,

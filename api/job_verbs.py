@@ -15,10 +15,10 @@ from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from engine.model import JobState, MissedRuns, RunState, Trigger
+from engine.rows import RunRow
 from engine.rules.shown import show_run
 from engine.store.changes import Changed, Started, pause_job, resume_job, start_run, wait_obeyed
 from engine.store.jobs import JobRow
-from engine.store.lists import RunRow
 from engine.store.placement import Place
 from engine.store.requests import Finish
 

@@ -20,9 +20,11 @@ from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
+from engine.history.check import check_apart
 from engine.local.listener import open_listener
 from engine.process import die_with_parent
-from engine.settings import keys_of
+from engine.settings import keys_of, with_history
+from engine.store.fleet import FleetRow
 from engine.store.placement import Placement
 from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
@@ -42,7 +44,11 @@ def serve(settings: Settings, events: Events) -> None:
         operators = None
         if settings.admin_port is not None:
             operators = opened.enter_context(open_listener(settings.admin_listen, settings.admin_port))
-        asyncio.run(_check(settings))
+        fleet = asyncio.run(_check(settings))
+        settings = with_history(settings, fleet.history if fleet else None)
+        away = check_apart(settings, fleet.fleet_id if fleet else None)
+        if away:
+            events.emit("history.unavailable", error=away)
         for listener in (tenants, operators):
             if listener is not None:
                 events.emit("api.listening", address=listener.getsockname()[0], port=listener.getsockname()[1])
@@ -53,14 +59,16 @@ def serve(settings: Settings, events: Events) -> None:
     events.emit("api.stopped")
 
 
-async def _check(settings: Settings) -> None:
-    """What is wrong with the shards is said once, before anything starts; one that is away may come."""
+async def _check(settings: Settings) -> FleetRow | None:
+    """What is wrong with the shards is said once, before anything starts; one that is away may come. The fleet's row,
+    None where no shard answers."""
     keys = keys_of(settings)
     placement = Placement([Shard(dsn, index, keys=keys) for index, dsn in enumerate(settings.shards)])
     try:
         await placement.read()
         with suppress(StoreUnavailable):
             await adopt_keys(placement.first)
+        return placement.fleet
     finally:
         await placement.close()
 

@@ -8,10 +8,11 @@ import orjson
 
 from api.requests import Call
 from engine.model import FunctionTarget, RunState
+from engine.rows import RunRow
 from engine.rules.timestamps import format_time
 from engine.stages.door import last_asked
 from engine.stages.work import report_of
-from engine.store.lists import RunRow, definitions_of
+from engine.store.lists import definitions_of
 from engine.store.placement import Place
 
 # A worker that waits is written down three times in this span: a function asked for since then is no mystery.

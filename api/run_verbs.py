@@ -11,10 +11,11 @@ from api.requests import Call
 from api.responses import Answer
 from api.runs import path_time
 from engine.model import RunKey, RunState
+from engine.rows import RunRow
 from engine.rules.shown import show_run
 from engine.store.changes import Cancelled, cancel_run, wait_obeyed
 from engine.store.dead_letters import retry_dead_letters
-from engine.store.lists import RunRow, jobs_of_name, run_at
+from engine.store.lists import jobs_of_name, run_at
 from engine.store.placement import Place
 
 

@@ -10,19 +10,20 @@ from api.echo import echo
 from api.errors import invalid, not_found
 from api.fields import Choice, Instant, Reading
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.past_runs import PastRuns
 from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
 from api.run_function import show_function
-from engine.errors import CallerError
+from engine.errors import CallerError, HistoryUnavailable
 from engine.model import Definition, OutcomeKind, RunState, Trigger
+from engine.rows import AttemptRow, RunRow
 from engine.rules.schedule import mark_of, next_time
 from engine.rules.shown import show_range, show_run
 from engine.rules.timestamps import format_time, parse_time
+from engine.store.audit import read_floor
 from engine.store.lists import (
-    AttemptRow,
     Named,
-    RunRow,
     SkipRow,
     definitions_of,
     jobs_of_name,
@@ -43,6 +44,8 @@ PLANNED_AHEAD_MS_MAX = DAY_MS
 WINDOW_MS = DAY_MS
 # A page that has asked so often answers short.
 WINDOWS_MAX = 40
+
+OLDER_UNAVAILABLE = "older history is unavailable for now: the list may lack runs that have left MySQL"
 
 STATES = ("pending", "running", "succeeded", "failed", "cancelled", "skipped")
 _EVERY_STATE = tuple(state for state in RunState if state != RunState.WITHDRAWN)
@@ -73,7 +76,8 @@ async def list_runs(call: Call) -> Answer:
     walk = _Walk(call, place.shard, jobs, given.get("state"), given.get("scheduled_from"), given.get("scheduled_to"))
     entries, reached = await walk.page(page.size, page.position)
     shown = await _show(call, place, name, entries)
-    return Answer({"runs": shown, "next_page_token": next_page_token(call, reached)})
+    answer = {"runs": shown, "next_page_token": next_page_token(call, reached)}
+    return Answer(answer | ({"warnings": [OLDER_UNAVAILABLE]} if walk.older_unavailable else {}))
 
 
 async def get_run(call: Call) -> Answer:
@@ -84,6 +88,9 @@ async def get_run(call: Call) -> Answer:
     jobs = await jobs_of_name(place.shard, call.tenant_id, name)
     job_ids = [job.job_id for job in jobs]
     found = await run_at(place.shard, place.partition_id, scheduled_at_ms, job_ids) if job_ids else None
+    history = call.service.history
+    if found is None and history is not None and scheduled_at_ms < await read_floor(place.shard):
+        found = await history.read_run(call.tenant_id, job_ids, scheduled_at_ms)
     if found is None:
         return await _skipped_answer(call, place, name, scheduled_at_ms, job_ids)
     run, attempts = found
@@ -162,13 +169,18 @@ def path_time(call: Call) -> int:
 
 
 class _Walk:
-    """Walks a name's runs backwards in windows that begin with a day, over all jobs that had the name."""
+    """Walks a name's runs backwards in windows that begin with a day, over all jobs that had the name: in MySQL, and
+    below its floor in Cassandra too, where the history is there. ``older_unavailable`` is set once that did not answer.
+    """
 
     def __init__(
         self, call: Call, shard: Shard, jobs: Sequence[Named], state: str | None, from_ms: int | None, to_ms: int | None
     ) -> None:
+        self._call = call
         self._now_ms = call.now_ms
         self._shard = shard
+        self._past: PastRuns | None = None
+        self.older_unavailable = False
         self._jobs = jobs
         self._state = state
         oldest_ms = min(job.created_at_ms for job in jobs) - DAY_MS
@@ -180,17 +192,47 @@ class _Walk:
         """At most ``size`` entries after a position (time, job), and the position reached if there may be more."""
         entries: list[Entry] = []
         to_ms = self._to_ms if position is None else min(self._to_ms, position[0])
+        floor_ms = await self._look_below(size)
         window_ms = WINDOW_MS
         for _ in range(WINDOWS_MAX):
             if to_ms < self._from_ms:
                 return entries, None
             window_from_ms = max(self._from_ms, to_ms - window_ms + 1)
-            entries += await self._window(window_from_ms, to_ms, size - len(entries) + 1, position)
+            rows_max = size - len(entries) + 1
+            found = await self._window(window_from_ms, to_ms, rows_max, position)
+            if window_from_ms < floor_ms and self._past is not None:
+                found, window_from_ms = await self._with_past(self._past, found, window_from_ms, to_ms, rows_max)
+            entries += _page_order(found, position)[:rows_max]
             if len(entries) > size:
                 return entries[:size], list(entries[size - 1].position)
+            if self._past is not None and self._past.short:
+                return entries, [window_from_ms, 0]
             to_ms = window_from_ms - 1
             window_ms *= 2 if self._state is None else 1
         return entries, [to_ms + 1, 0]
+
+    async def _look_below(self, size: int) -> int:
+        """The shard's floor, below which runs may have left MySQL."""
+        history = self._call.service.history
+        if history is None or self._state in ("pending", "running"):
+            return 0  # what has left MySQL has ended
+        states = None if self._state is None else [RunState[self._state.upper()]]
+        job_ids = [job.job_id for job in self._jobs]
+        self._past = PastRuns(history, self._call.tenant_id, job_ids, states, self._from_ms, size + 2)
+        return await read_floor(self._shard)
+
+    async def _with_past(
+        self, past: PastRuns, found: list[Entry], from_ms: int, to_ms: int, rows_max: int
+    ) -> tuple[list[Entry], int]:
+        """The window with what Cassandra has of it, each run once, and the time down to which it is whole."""
+        there = {entry.position for entry in found if entry.skip is None}
+        try:
+            older = [Entry(run) for run in await past.window(from_ms, to_ms, rows_max + 1)]
+        except HistoryUnavailable:
+            self._past, self.older_unavailable = None, True
+            return found, from_ms
+        both = found + [entry for entry in older if entry.position not in there]
+        return [entry for entry in both if entry.run.scheduled_at_ms >= past.known_from_ms], past.known_from_ms
 
     async def _window(self, from_ms: int, to_ms: int, rows_max: int, position: list[int] | None) -> list[Entry]:
         found: list[Entry] = []
@@ -202,8 +244,13 @@ class _Walk:
             if self._state in (None, "skipped"):
                 skips = await skips_of_job(self._shard, job, from_ms, to_ms, rows_max + 1)
                 found += map(_skipped_entry, skips)
-        found.sort(key=lambda entry: entry.position, reverse=True)
-        return [entry for entry in found if position is None or entry.position < tuple(position)][:rows_max]
+        return found
+
+
+def _page_order(found: Sequence[Entry], position: list[int] | None) -> list[Entry]:
+    """The newest first, without what stands at the position or before it."""
+    rest = [entry for entry in found if position is None or entry.position < tuple(position)]
+    return sorted(rest, key=lambda entry: entry.position, reverse=True)
 
 
 def _stored(state: str | None, now_ms: int, from_ms: int, to_ms: int) -> Iterator[tuple[Sequence[int], int, int]]:

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from api.gather import Gather
 from api.idempotency import kept
@@ -31,6 +31,9 @@ from engine.store.requests import Once, record
 from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 from engine.store.tenants import REREAD_MS, Tenants
+
+if TYPE_CHECKING:
+    from engine.history.history import History
 
 # More than a shard's cores can serve at once only queues there instead of here.
 CONNECTIONS_PER_SHARD = 8
@@ -80,6 +83,7 @@ class Service:
         self._adopted = ""
         self._used_keys: dict[bytes, int] = {}
         self._used_told_boot_ms = clock.boot_ms()
+        self.history = _history(settings, events)
         self._loop = Loop("api.reread", self._reread, REREAD_MS, clock, events)
 
     async def start(self) -> None:
@@ -88,6 +92,8 @@ class Service:
         with suppress(StoreUnavailable):
             await self._adopt_keys()
             await self.brakes.reread(self.clock.now_ms())
+        if self.history is not None:
+            self.history.start()
         self._loop.start()
         self.work.start()
 
@@ -153,6 +159,15 @@ class Service:
         except StoreUnavailable:
             self._used_keys = used | self._used_keys
             raise
+
+
+def _history(settings: Settings, events: Events) -> History | None:
+    """What has left MySQL; None where nothing does before its end."""
+    if settings.history != "cassandra" or settings.cassandra is None:
+        return None
+    from engine.history.history import History  # the driver is loaded where there is a Cassandra
+
+    return History(settings.cassandra, settings.retention_days, events)
 
 
 async def _find(shard: Shard, names: Sequence[tuple[int, str]]) -> Sequence[JobRow | None]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from engine.contact import Contact
 from engine.errors import OperatorError
 
 PREFIX = "SECONDZERO_"
@@ -199,6 +200,13 @@ def _dsn(value: object) -> Dsn:
         raise ValueError(str(error)) from error
 
 
+def _contact(value: object) -> Contact:
+    try:
+        return Contact.parse(str(value))
+    except OperatorError as error:
+        raise ValueError(str(error)) from error
+
+
 def _folder(value: object) -> Path:
     if isinstance(value, str) and value and "\0" not in value:
         return Path(value)
@@ -268,6 +276,7 @@ _HOUR_MS = 3_600_000
 # What a new fleet has where nothing is said; an old one keeps what it was created with.
 NEW_FLEET_SHARDS = 2
 NEW_FLEET_PARTITIONS = 64
+NEW_FLEET_HISTORY = "mysql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +356,23 @@ class Settings:
         300_000, "times", _whole(1_000, 24 * _HOUR_MS), "a time reached later than this is missed, not late"
     )
     retention_days: int = _setting(30, "times", _whole(1, 720), "days that finished runs are kept")
+    history: str | None = _setting(
+        None, "history", _one_of("mysql", "cassandra"), "where finished runs end up, fixed for a fleet's life"
+    )
+    cassandra: Contact | None = _setting(  # noqa: RUF009 - a field, like the others
+        None, "history", _contact, "address of the Cassandra that keeps the history"
+    )
+    live_days: int = _setting(
+        2, "history", _whole(1, 720), "days until runs leave MySQL for Cassandra; till then dead letters can be retried"
+    )
     log_level: str = _setting(
         "info", "log", _one_of("debug", "info", "warning", "error"), "least severe events that are logged"
     )
+
+    @property
+    def mysql_days(self) -> int:
+        """How old a day is when it leaves MySQL."""
+        return self.live_days if self.history == "cassandra" else self.retention_days
 
     @property
     def wait_timeout_s(self) -> int:

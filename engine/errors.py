@@ -34,6 +34,10 @@ class StoreUnavailable(Exception):  # noqa: N818 - a condition, not a mistake
     """A shard did not answer in its time, or the connection broke: nothing is known to be written, try again."""
 
 
+class HistoryUnavailable(StoreUnavailable):
+    """The Cassandra of the history did not answer in its time: runs go on, and what is older is not to be had now."""
+
+
 class CommitUnknown(StoreUnavailable):
     """The connection broke at COMMIT: the transaction may or may not stand. Re-read before acting there again."""
 

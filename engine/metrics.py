@@ -44,9 +44,12 @@ class Metrics:
         self._statements: dict[str, list[int]] = {}
         self._backlog: dict[int, dict[str, int | None]] = {}
         self._work: dict[int, dict[str, Any]] = {}
+        self._record: dict[int, dict[str, int]] = {}
         self._takes: dict[str, Callable[[dict[str, Any]], None]] = {
             "run.planned": lambda fields: self._batch("plan", fields["runs"]),
             "run.claimed": lambda fields: self._batch("claim", fields["runs"]),
+            "run.recorded": lambda fields: self._batch("record", fields["runs"]),
+            "record.backlog": self._record_backlog,
             "run.settled": self._settled,
             "statement.ended": self._statement,
             "backlog.seen": self._backlog_seen,
@@ -69,6 +72,7 @@ class Metrics:
             "statements": self._statements,
             "backlog": {str(shard): seen for shard, seen in self._backlog.items()},
             "work": {str(shard): seen for shard, seen in self._work.items()},
+            "record": {str(shard): seen for shard, seen in self._record.items()},
         }
 
     def _settled(self, fields: dict[str, Any]) -> None:
@@ -91,3 +95,6 @@ class Metrics:
 
     def _work_seen(self, fields: dict[str, Any]) -> None:
         self._work[fields["shard"]] = {key: fields[key] for key in ("ready", "age_ms", "doors")}
+
+    def _record_backlog(self, fields: dict[str, Any]) -> None:
+        self._record[fields["shard"]] = {"age_ms": fields["age_ms"], "runs": fields["runs"]}

@@ -65,6 +65,7 @@ class _OfBoard(Collector):
         yield _batches(executors)
         yield from _backlog(self._states)
         yield from _work(self._states)
+        yield from _record(self._states)
         yield from _events(self._states)
         yield _statements(self._states)
         yield self._loops()
@@ -198,6 +199,22 @@ def _work(states: Iterable[State]) -> Iterator[Metric]:
                 for family, number in zip(sums, counts, strict=True):
                     family.add_metric([shard, door], number)
     yield from (ready, age, waiting, *sums)
+
+
+def _record(states: Iterable[State]) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        "secondzero_record_backlog_age_seconds",
+        "How long the oldest day in MySQL could have left it, with history in Cassandra.",
+        labels=["shard"],
+    )
+    runs = GaugeMetricFamily(
+        "secondzero_record_backlog_runs", "About how many runs could have left MySQL for Cassandra.", labels=["shard"]
+    )
+    for state in states:
+        for shard, seen in state["metrics"]["record"].items():
+            age.add_metric([shard], seen["age_ms"] / 1000)
+            runs.add_metric([shard], seen["runs"])
+    yield from (age, runs)
 
 
 def _events(states: Iterable[State]) -> Iterator[Metric]:

@@ -1,4 +1,5 @@
-"""A host of the engine: a supervisor that forks pinned executors and a keeper, and restarts what dies.
+"""A host of the engine: a supervisor that forks pinned executors, a keeper and, where the history is in Cassandra, a
+recorder, and restarts what dies.
 
 The supervisor has no event loop and no connection: it forks, waits, restarts with backoff, drains on SIGTERM and rolls
 on SIGHUP, one executor after the other. Its children die with it. The leases of a child that dies are released by the
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -24,6 +26,9 @@ from engine.keeper import Keeper
 from engine.log import LogSubscriber
 from engine.metrics import Metrics
 from engine.process import calm_collector, die_with_parent
+
+if TYPE_CHECKING:
+    from engine.recorder import Recorder
 
 # A child that dies is started again after this, doubled each time it dies soon, up to the maximum.
 RESTART_PAUSE_MS = 100
@@ -60,12 +65,14 @@ class Supervisor:
         self._clock = SystemClock()
         self._events = Events()
         self._events.subscribe(LogSubscriber("supervisor", settings.log_level))
-        self._board = Board(settings.executors + 1)
+        slots = settings.executors + (2 if settings.history == "cassandra" else 1)
+        self._board = Board(slots)
         cpus = sorted(os.sched_getaffinity(0))
         self._children = [
             Child(f"executor-{number}", number, cpus[number % len(cpus)]) for number in range(settings.executors)
         ]
-        self._children.append(Child("keeper", settings.executors, None))
+        others = ("keeper", "recorder")[: slots - settings.executors]
+        self._children += [Child(name, settings.executors + n, None) for n, name in enumerate(others)]
         self._to_roll: list[Child] = []
         self._roll_at_ms = 0
 
@@ -147,7 +154,7 @@ class Supervisor:
         os.kill(child.pid, signal.SIGTERM)
 
     def _drain(self) -> None:
-        """Executors hand over first; the keeper goes last."""
+        """Executors hand over first; the keeper and the recorder go last."""
         executors = [child for child in self._children if child.cpu is not None]
         self._end(executors)
         self._end([child for child in self._children if child.cpu is None])
@@ -185,5 +192,12 @@ def run_child(child: Child, settings: Settings, board: Board) -> None:
 async def _until_told(child: Child, settings: Settings, board: Board, events: Events, metrics: Metrics) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    kind = Keeper if child.cpu is None else Executor
-    await kind(settings, board, child.slot, events, metrics, SystemClock()).run(stop)
+    await _kind(child)(settings, board, child.slot, events, metrics, SystemClock()).run(stop)
+
+
+def _kind(child: Child) -> type[Executor] | type[Keeper] | type[Recorder]:
+    if child.name != "recorder":
+        return Keeper if child.cpu is None else Executor
+    from engine.recorder import Recorder  # the driver of Cassandra is loaded where it is used and nowhere else
+
+    return Recorder

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from engine.config import (
     FIELDS,
+    NEW_FLEET_HISTORY,
     NEW_FLEET_PARTITIONS,
     NEW_FLEET_SHARDS,
     PREFIX,
@@ -29,11 +30,14 @@ from engine.config import (
     Settings,
     yes_or_no,
 )
+from engine.contact import Contact
 from engine.errors import OperatorError
 from engine.keys import Keys
 
 # What the tenants' own commands read: no settings of ours, but ours by name.
 TENANT_VARIABLES = ("SECONDZERO_URL", "SECONDZERO_API_KEY")
+
+CASSANDRA = "cassandra"
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 
@@ -115,6 +119,23 @@ def keys_of(settings: Settings) -> Keys:
     return Keys(file=settings.secrets_key_file or own, make=settings.secrets_key_file is None)
 
 
+def asked_history(settings: Settings) -> str | None:
+    """Where the history is by what was said; None if nothing was."""
+    return settings.history or (CASSANDRA if settings.cassandra else None)
+
+
+def with_history(settings: Settings, created: str | None) -> Settings:
+    """The settings with the history that the fleet was created with; None where no shard has said. OperatorError where
+    they ask for another, or lack what it needs."""
+    asked = asked_history(settings)
+    if created is not None and asked not in (None, created):
+        raise OperatorError(f"created with history {created}, now started with {asked}; it is fixed for life")
+    history = created or asked or NEW_FLEET_HISTORY
+    if history == CASSANDRA and settings.cassandra is None:
+        raise OperatorError("this fleet's history is in Cassandra: give its address with --cassandra cassandra://…")
+    return replace(settings, history=history)
+
+
 def environment(settings: Settings) -> dict[str, str]:
     """The settings as variables, for a child process: its arguments show in ``ps``, its variables do not."""
     given = {known.variable: getattr(settings, known.attribute) for known in FIELDS}
@@ -127,7 +148,9 @@ def shown(settings: Settings) -> dict[str, Any]:
 
 
 def _help(known: Field) -> str:
-    default = {"shards": NEW_FLEET_SHARDS, "partitions": NEW_FLEET_PARTITIONS}.get(known.name)
+    of_new_fleet: dict[str, object] = {"shards": NEW_FLEET_SHARDS, "partitions": NEW_FLEET_PARTITIONS}
+    of_new_fleet["history"] = NEW_FLEET_HISTORY
+    default = of_new_fleet.get(known.name)
     default = default or getattr(Settings(), known.attribute)
     return f"{known.help}, repeated" if known.many else f"{known.help} ({default})"
 
@@ -245,6 +268,19 @@ def _contradictions(settings: Settings) -> list[str]:
     partition_count = settings.partition_count or NEW_FLEET_PARTITIONS
     if partition_count < shard_count:
         problems.append(f"partitions {partition_count} must not be fewer than the shards, {shard_count}")
+    return problems + _history_problems(settings)
+
+
+
+def _history_problems(settings: Settings) -> list[str]:
+    problems = []
+    if settings.cassandra is not None and settings.history not in (None, CASSANDRA):
+        problems.append(f"cassandra: given, but history is {settings.history}; leave one of them out")
+    if asked_history(settings) == CASSANDRA and settings.live_days >= settings.retention_days:
+        problems.append(
+            f"live_days {settings.live_days} must be fewer than retention_days {settings.retention_days}: what has left"
+            " MySQL is in Cassandra until then"
+        )
     return problems
 
 
@@ -264,7 +300,7 @@ def _open_doors(settings: Settings) -> list[str]:
 def _text(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(_text(item) for item in value)
-    return value.text() if isinstance(value, Dsn | Secret) else str(value)
+    return value.text() if isinstance(value, Dsn | Secret | Contact) else str(value)
 
 
 def _plain(value: object) -> object:

@@ -116,6 +116,7 @@ CREATE TABLE `fleet` (
   `shard_index` smallint unsigned NOT NULL,
   `shard_count` smallint unsigned NOT NULL,
   `partition_count` smallint unsigned NOT NULL,
+  `history` varchar(16) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL DEFAULT 'mysql',
   PRIMARY KEY (`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
@@ -245,6 +246,15 @@ CREATE TABLE `notices` (
 CREATE TABLE `partitions` (
   `partition_id` smallint unsigned NOT NULL,
   `epoch` int unsigned NOT NULL,
+  PRIMARY KEY (`partition_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `recorded` (
+  `partition_id` smallint unsigned NOT NULL,
+  `recorded_at` bigint NOT NULL,
+  `job_id` bigint unsigned NOT NULL,
+  `worker_id` bigint unsigned NOT NULL,
+  `lease_until` bigint NOT NULL,
   PRIMARY KEY (`partition_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 

@@ -30,6 +30,7 @@ LAYERS = {
     "engine.node": 5,
     "engine.executor": 5,
     "engine.keeper": 5,
+    "engine.recorder": 5,
     "engine.health_app": 5,
     "engine.__main__": 6,
     "engine.commands": 6,

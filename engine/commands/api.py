@@ -11,7 +11,7 @@ from engine.events import Events
 from engine.log import LogSubscriber
 from engine.settings import SettingsError, load_settings, settings_arguments
 
-GROUPS = {"shards", "secrets", "listen", "api", "serve", "admin", "times", "targets", "log"}
+GROUPS = {"shards", "secrets", "listen", "api", "serve", "admin", "history", "times", "targets", "log"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:

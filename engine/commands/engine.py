@@ -11,16 +11,17 @@ from typing import Any
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
+from engine.history.check import check_apart
 from engine.local.listener import free_port
 from engine.node import Supervisor
-from engine.settings import SettingsError, keys_of, load_settings, settings_arguments
-from engine.store.fleet import check_fleet
+from engine.settings import SettingsError, keys_of, load_settings, settings_arguments, with_history
+from engine.store.fleet import FleetRow, check_fleet
 from engine.store.server_check import check_server
 from engine.store.service_key import check_keys
 from engine.store.shard import Shard
 
 # Where the API listens is asked only because no job may call it.
-GROUPS = {"shards", "secrets", "engine", "times", "targets", "calls", "listen", "api", "admin", "log"}
+GROUPS = {"shards", "secrets", "engine", "history", "times", "targets", "calls", "listen", "api", "admin", "log"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -38,14 +39,19 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args)
     if not settings.shards:
         raise SettingsError(["--shard: give the address of each shard, the first one first"])
-    asyncio.run(_check(settings))
+    fleet = asyncio.run(_check(settings))
+    settings = with_history(settings, fleet.history if fleet else None)
+    away = check_apart(settings, fleet.fleet_id if fleet else None)
+    if away:
+        print(f"starting without its history, until it answers: {away}", file=sys.stderr, flush=True)
     # Chosen here, so that every executor knows it: no job may call it.
     settings = replace(settings, metrics_port=settings.metrics_port or free_port())
     return Supervisor(settings).run()
 
 
-async def _check(settings: Settings) -> None:
-    """Every server that answers is one we can work with, and they are the shards of one fleet in their order.
+async def _check(settings: Settings) -> FleetRow | None:
+    """Every server that answers is one we can work with, and they are the shards of one fleet in their order: its row,
+    None where none answers.
 
     One that is away now is left to the engine, which waits for it: the others' jobs must not.
     """
@@ -54,12 +60,12 @@ async def _check(settings: Settings) -> None:
     present = [shard for shard in shards if await _answers(shard)]
     for shard in present:
         await check_server(shard.dsn, SystemClock())
-    if present:
-        await check_fleet(present, len(shards))
+    fleet = await check_fleet(present, len(shards)) if present else None
     if shards[0] in present:
         await check_keys(shards[0])
     for shard in shards:
         await shard.close()
+    return fleet
 
 
 async def _answers(shard: Shard) -> bool:

@@ -22,17 +22,19 @@ from engine.clock import SystemClock
 from engine.commands.brakes import this_user
 from engine.commands.demo import run_demo
 from engine.commands.migrate import migrate
-from engine.config import GROUPS, Dsn, Settings
+from engine.config import GROUPS, NEW_FLEET_HISTORY, Dsn, Settings
+from engine.contact import Contact
 from engine.errors import OperatorError
 from engine.keys import make_key_file
 from engine.local.apt import say_on_stderr as say
+from engine.local.cassandra import CassandraServer
 from engine.local.child import Child
-from engine.local.folder import LocalService, announced, held, local_shard_count
+from engine.local.folder import LocalService, announced, held, local_history, local_shard_count
 from engine.local.kept import Kept
 from engine.local.listener import free_port, open_listener, url_of
 from engine.local.mysqld import MysqlServer
 from engine.rules.brakes import BrakeKind
-from engine.settings import KEY_FILE, keys_of, load_settings, settings_arguments
+from engine.settings import KEY_FILE, asked_history, keys_of, load_settings, settings_arguments
 from engine.store.brakes import pull
 from engine.store.shard import Shard
 
@@ -98,6 +100,9 @@ def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -
     """Start everything in order; returns where it is, and what is to be kept running."""
     listener = started.enter_context(open_listener(settings.listen, settings.port))
     service_url = url_of(settings.listen, listener.getsockname()[1], "https" if settings.tls_cert else "http")
+    if not settings.shards:
+        settings = replace(settings, history=local_history(settings.data, asked_history(settings)))
+    node = launch_cassandra(settings, started)
     servers = [] if settings.shards else start_servers(settings, started)
     settings = replace(
         settings,
@@ -109,14 +114,18 @@ def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -
     own = settings.data / KEY_FILE
     if settings.secrets_key_file == own and make_key_file(own):
         say(f"made the key of secrets in {own}: without it they cannot be read; keep a copy elsewhere")
+    if node is not None:
+        node.wait_ready()
+        settings = replace(settings, cassandra=Contact(((node.address, node.port),), DATABASE))
     say("checking the databases")
-    asyncio.run(migrate(settings.shards, keys_of(settings), settings.partition_count))
+    asyncio.run(migrate(settings.shards, keys_of(settings), settings.partition_count, settings))
     if paused:
         asyncio.run(pause_all(settings.shards[0]))
     service = LocalService(settings.shards, service_url, url_of("127.0.0.1", settings.metrics_port))
     started.enter_context(announced(settings.data, service))
     children = start_children(settings, service, listener, started)
-    return service, [*(keep_server(server) for server in servers), *(child.kept() for child in children)]
+    kept = [*(keep_server(server) for server in servers), *([keep_cassandra(node)] if node else [])]
+    return service, [*kept, *(child.kept() for child in children)]
 
 
 async def pause_all(dsn: Dsn) -> None:
@@ -135,9 +144,22 @@ def key_file(settings: Settings) -> Path | None:
     return settings.secrets_key_file if given else settings.data / KEY_FILE
 
 
+def launch_cassandra(settings: Settings, started: ExitStack) -> CassandraServer | None:
+    """The node that keeps the history, unless it is elsewhere; it starts while the shards do."""
+    if settings.history != "cassandra" or settings.cassandra is not None:
+        return None
+    if (settings.data / "mysql-1").exists() and not (settings.data / "cassandra").exists():
+        raise OperatorError(f"{settings.data}: its history is in a Cassandra elsewhere; give its address: --cassandra")
+    say(f"starting Cassandra in {settings.data}")
+    node = CassandraServer(settings.data / "cassandra", say=say)
+    started.callback(node.stop)
+    node.launch()
+    return node
+
+
 def start_servers(settings: Settings, started: ExitStack) -> list[MysqlServer]:
     """The MySQL of each shard; all of them start at the same time."""
-    count = local_shard_count(settings.data, settings.shard_count)
+    count = local_shard_count(settings.data, settings.shard_count, settings.history or NEW_FLEET_HISTORY)
     say(f"starting MySQL for {count} shards in {settings.data}")
     say_once = cache(say)  # what is true of the machine is the same for each of them
     servers = [MysqlServer(settings.data / f"mysql-{number + 1}", say=say_once) for number in range(count)]
@@ -155,6 +177,14 @@ def keep_server(server: MysqlServer) -> Kept:
         server.launch()
 
     return Kept(f"MySQL in {server.home}", start, server.exit_status, say)
+
+
+def keep_cassandra(node: CassandraServer) -> Kept:
+    def start() -> None:
+        node.stop()
+        node.launch()
+
+    return Kept(f"Cassandra in {node.home}", start, node.exit_status, say)
 
 
 def start_children(

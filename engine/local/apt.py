@@ -79,7 +79,7 @@ def fetch(
         return root
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(root.with_name(root.name + ".lock"), say):
+        with only_one(root.with_name(root.name + ".lock"), say):
             if not root.is_dir():
                 _download_and_unpack(packages, archive, root, say)
     except OSError as error:
@@ -106,7 +106,7 @@ def user_cache() -> Path:
 
 
 @contextmanager
-def _only_one(lock: Path, say: Say) -> Iterator[None]:
+def only_one(lock: Path, say: Say) -> Iterator[None]:
     """Holds the lock file. Waits without a bound of its own: the holder's work is bounded, and death lets go."""
     with lock.open("w") as file:
         try:

@@ -1,9 +1,10 @@
 """The folder of everything that `up` runs on this machine, and how other commands find what runs there.
 
 <data>/lock               held by the `up` that runs here
-<data>/fleet.json         how many shards were created: written before the first one is
+<data>/fleet.json         how many shards were created, and where the history is: written before the first one is
 <data>/secondzero.json    where the shards and the API are (mode 0600: it has passwords)
 <data>/mysql-1/ …         the shards
+<data>/cassandra/         the history, where it is in Cassandra
 <data>/log/               what each process says
 """
 
@@ -20,7 +21,7 @@ from typing import IO, Any
 
 import orjson
 
-from engine.config import NEW_FLEET_SHARDS, Dsn, Settings
+from engine.config import NEW_FLEET_HISTORY, NEW_FLEET_SHARDS, Dsn, Settings
 from engine.errors import OperatorError
 
 # struct flock of Linux on 64 bits: type, whence, start, length, pid.
@@ -53,11 +54,22 @@ def held(data: Path) -> Iterator[None]:
         yield
 
 
-def local_shard_count(data: Path, asked: int | None) -> int:
+def local_history(data: Path, asked: str | None) -> str:
+    """Where the history is: fixed when the folder is new. OperatorError where another is asked for."""
+    file = data / "fleet.json"
+    created = str(_read(file).get("history", NEW_FLEET_HISTORY)) if file.exists() else asked or NEW_FLEET_HISTORY
+    if asked not in (None, created):
+        raise OperatorError(
+            f"{data}: created with history {created}, now started with {asked}; it is fixed for life"
+        )
+    return created
+
+
+def local_shard_count(data: Path, asked: int | None, history: str = NEW_FLEET_HISTORY) -> int:
     """How many servers run here: fixed when the folder is new. OperatorError where another number is asked for."""
     file = data / "fleet.json"
     if not file.exists():
-        write_private(file, orjson.dumps({"shards": asked or NEW_FLEET_SHARDS}))
+        write_private(file, orjson.dumps({"shards": asked or NEW_FLEET_SHARDS, "history": history}))
     count = int(_read(file)["shards"])
     if asked not in (None, count):
         raise OperatorError(f"{data}: created with shard count {count}, now started with {asked}; it is fixed for life")

@@ -12,23 +12,22 @@ killed starter, and it is ended before the next one starts. So there is one way 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from engine.clock import SystemClock
 from engine.config import Dsn
 from engine.errors import OperatorError
 from engine.local.apt import Say, say_on_stderr
+from engine.local.home import Home, ended_within, last_line, lines_of, private_folder
 from engine.local.mysql_program import FINDERS, Finder, Program
 from engine.local.process import end_child, end_stranger, running_with, spawn
 from engine.rules.server import VERSION_MIN_TEXT
@@ -65,7 +64,8 @@ class MysqlServer:
         say: Say = say_on_stderr,
     ) -> None:
         """`port` on 127.0.0.1, beside the socket; without it there is no network at all."""
-        self.home = home.resolve()
+        self._home = Home(home)
+        self.home = self._home.path
         self.log = self.home / "mysqld.log"
         self._data = self.home / "data"
         self._new_data = self.home / "data.new"
@@ -76,7 +76,6 @@ class MysqlServer:
         self._death_signal = signal.SIGTERM if dies_with_starter else None
         self._finders = finders
         self._say = say
-        self._lock: IO[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._socket = _socket_path(self.home)
 
@@ -95,7 +94,7 @@ class MysqlServer:
     def launch(self) -> None:
         """Initialize a new folder and start the process, without waiting until it answers."""
         try:
-            self._take_folder()
+            self._home.take()
             self._end_orphans()
             program = self._recorded_program() if self._data.is_dir() else self._initialize()
             self._clear_socket()
@@ -112,7 +111,7 @@ class MysqlServer:
         process, clock = self._running(), SystemClock()
         started_ms = said_ms = clock.boot_ms()
         while not _greets(self._socket):
-            if _ended_within(process, POLL_S):
+            if ended_within(process, POLL_S):
                 self._fail("did not start")
             now_ms = clock.boot_ms()
             if now_ms - started_ms > READY_S_MAX * 1000:
@@ -120,7 +119,7 @@ class MysqlServer:
             if now_ms - said_ms > SAY_EVERY_MS:
                 said_ms = now_ms
                 self._say(
-                    f"waiting for MySQL in {self.home}: {(now_ms - started_ms) // 1000} s ({_last_line(self.log)})"
+                    f"waiting for MySQL in {self.home}: {(now_ms - started_ms) // 1000} s ({last_line(self.log)})"
                 )
 
     def stop(self, seconds_max: float = STOP_S_MAX) -> None:
@@ -140,17 +139,6 @@ class MysqlServer:
     def exit_status(self) -> int | None:
         """None while it runs."""
         return self._running().poll()
-
-    def _take_folder(self) -> None:
-        _private_folder(self.home)
-        lock = (self.home / "lock").open("a")
-        try:
-            # A record lock: it is this process's alone, not inherited by what this process forks.
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise OperatorError(f"{self.home} is in use by another running process: stop that one first") from error
-        self._lock = lock
 
     def _end_orphans(self) -> None:
         for folder in (self._data, self._new_data):
@@ -199,7 +187,7 @@ class MysqlServer:
         shutil.rmtree(self._new_data, ignore_errors=True)
         command = [*program.command, "--initialize-insecure", f"--datadir={self._new_data}", *_as_root()]
         process = self._spawn(command, signal.SIGKILL)
-        if not _ended_within(process, INITIALIZE_S_MAX):
+        if not ended_within(process, INITIALIZE_S_MAX):
             end_child(process, 0)
         if process.returncode:
             raise OperatorError(f"{program.name} cannot initialize {self._new_data}: {_reason(self.log)}")
@@ -214,7 +202,7 @@ class MysqlServer:
 
     def _clear_socket(self) -> None:
         """No server runs here. mysqld would refuse its old lock file if the id in it belongs to any process by now."""
-        _private_folder(self._socket.parent)
+        private_folder(self._socket.parent)
         self._socket.unlink(missing_ok=True)
         self._socket.with_name(self._socket.name + ".lock").unlink(missing_ok=True)
 
@@ -258,9 +246,7 @@ class MysqlServer:
 
     def _let_go(self) -> None:
         self._process = None
-        if self._lock:
-            self._lock.close()
-            self._lock = None
+        self._home.let_go()
 
 
 def machine_buffer_pool_bytes() -> int:
@@ -280,18 +266,6 @@ def _socket_path(home: Path) -> Path:
     return runtime / f"secondzero-{os.geteuid()}" / f"{name}.sock"
 
 
-def _private_folder(path: Path) -> None:
-    """Make it, or check that it is this user's and closed to all others: whoever enters it is root in MySQL."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise OperatorError(
-            f"{path} must be a folder of your own, for it protects a database: remove it or choose another"
-        )
-    if status.st_mode & 0o077:
-        path.chmod(0o700)
-
-
 def _as_root() -> list[str]:
     """mysqld refuses to run as root unless told so."""
     return ["--user=root"] if os.geteuid() == 0 else []
@@ -308,29 +282,13 @@ def _greets(path: Path) -> bool:
             return False
 
 
-def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
 def _reason(log: Path) -> str:
     """The first error in the log, which is the cause of those after it; else its last line."""
-    for line in _lines(log):
+    for line in lines_of(log):
         found = re.search(r"\[ERROR\] (?:\[MY-\d+\] )?(?:\[\w+\] )?(.*)", line)
         if found:
             return f"{found[1]} (see {log})"
-    return f"{_last_line(log)} (see {log})"
-
-
-def _last_line(log: Path) -> str:
-    return next((line for line in reversed(_lines(log)) if line.strip()), "it said nothing")
-
-
-def _lines(log: Path) -> list[str]:
-    return log.read_text(errors="replace").splitlines()
+    return f"{last_line(log)} (see {log})"
 
 
 def _no_mysql(reasons: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from engine.outbound.exchange import Outcome, Request
 from engine.outbound.head import fixed_head, run_head
 from engine.outbound.sign import signature
 from engine.outbound.target import Guard
+from engine.rows import RunRow
 from engine.rules.brakes import InForce
 from engine.rules.notices import TYPES, next_try_ms
 from engine.rules.retry import succeeded
@@ -28,7 +29,7 @@ from engine.rules.target_text import Refusal
 from engine.rules.timestamps import format_time
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection
-from engine.store.lists import RunRow, SkipRow
+from engine.store.lists import SkipRow
 from engine.store.shard import Shard
 from engine.store.tenants import Tenant, Tenants
 

@@ -4,7 +4,8 @@ A day goes in three steps. The shard's floor is raised to its end: planners read
 below it from then on. Then we wait until nothing open is left there: an open run below the mark stands in ``deferred``,
 so no day is ever scanned for it. Then the piece is dropped, at a quiet moment and only while no transaction holds the
 table for long, because a DROP that waits stalls every statement behind it. What it holds has been counted before: the
-rollups have days of their own, and keep them longer than the API asks for.
+rollups have days of their own, and keep them longer than the API asks for. With history in Cassandra, it has also been
+recorded there.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Record:
             return False
         await self._drop_rollups(now_ms)
         day = await self._oldest_day()
-        if day is None or day[1] > now_ms - self._settings.retention_days * DAY_MS:
+        if day is None or day[1] > now_ms - self._settings.mysql_days * DAY_MS:
             return False
         name, until_ms = day
         await self._raise_floor(until_ms)
@@ -86,7 +87,12 @@ class Record:
         if deferred.rows or unswept.rows:
             return "open runs"
         uncounted = await self._shard.execute("counted_below", values)
-        return "not counted yet" if uncounted.rows else None
+        if uncounted.rows:
+            return "not counted yet"
+        if self._settings.history != "cassandra":
+            return None
+        unrecorded = await self._shard.execute("unrecorded_below", {"until_at": until_ms})
+        return "not recorded in Cassandra yet" if unrecorded.rows else None
 
     async def _drop(self, day: Name, tables: Sequence[str]) -> bool:
         """False, and later again, where a transaction holds one of the tables."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.model import Reason, RunKey
+from engine.rows import RunRow
 from engine.store.changes import open_run
 from engine.store.connection import Connection
-from engine.store.lists import AFTER_EVERY_NAME, ROWS_READ_MAX, RunRow
+from engine.store.lists import AFTER_EVERY_NAME, ROWS_READ_MAX
 from engine.store.requests import Finish, do_nothing
 from engine.store.rollups import note_recounts
 from engine.store.shard import Shard

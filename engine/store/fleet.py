@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.config import NEW_FLEET_PARTITIONS, Dsn
+from engine.config import NEW_FLEET_HISTORY, NEW_FLEET_PARTITIONS, Dsn
 from engine.errors import OperatorError, StoreUnavailable
 from engine.events import Events
 from engine.rules.placement import shard_of
@@ -26,16 +26,20 @@ class FleetRow(NamedTuple):
     shard_index: int
     shard_count: int
     partition_count: int
+    history: str = NEW_FLEET_HISTORY
 
 
-async def create_fleet(shards: Sequence[Shard], partition_count: int | None = None) -> bool:
+async def create_fleet(
+    shards: Sequence[Shard], partition_count: int | None = None, history: str | None = None
+) -> bool:
     """Make these migrated shards a fleet; goes on where it stopped, and returns False if there was nothing to do.
 
     Raises OperatorError, before anything is written, where a shard belongs to another fleet, place, shard count or
-    partition count. Where none is given, an old fleet keeps its own and a new one gets NEW_FLEET_PARTITIONS.
+    partition count, or keeps its history elsewhere. Where none is given, an old fleet keeps its own and a new one gets
+    NEW_FLEET_PARTITIONS and NEW_FLEET_HISTORY.
     """
     rows = [await read_fleet(shard) for shard in shards]
-    wanted = _wanted(rows, partition_count)
+    wanted = _wanted(rows, partition_count, history)
     _compare([shard.dsn for shard in shards], rows, wanted)
     missing = [shard for shard, row in zip(shards, rows, strict=True) if row is None]
     for shard in missing:
@@ -43,10 +47,17 @@ async def create_fleet(shards: Sequence[Shard], partition_count: int | None = No
     return bool(missing)
 
 
-async def refuse_other_fleet(dsns: Sequence[Dsn], partition_count: int | None = None) -> None:
-    """The same refusals for databases that may not be migrated, or not even there: before any of them is touched."""
+async def refuse_other_fleet(
+    dsns: Sequence[Dsn], partition_count: int | None = None, history: str | None = None
+) -> FleetRow:
+    """The same refusals for databases that may not be migrated, or not even there: before any of them is touched.
+
+    Returns the row that the first shard has or would get.
+    """
     rows = [await _read_fleet_of(dsn) for dsn in dsns]
-    _compare(dsns, rows, _wanted(rows, partition_count))
+    wanted = _wanted(rows, partition_count, history)
+    _compare(dsns, rows, wanted)
+    return wanted[0]
 
 
 async def check_fleet(shards: Sequence[Shard], shard_count: int | None = None) -> FleetRow:
@@ -59,7 +70,7 @@ async def check_fleet(shards: Sequence[Shard], shard_count: int | None = None) -
     first = rows[0]
     assert first is not None  # noqa: S101 - checked above
     count = shard_count or len(shards)
-    wanted = [FleetRow(first.fleet_id, shard.index, count, first.partition_count) for shard in shards]
+    wanted = [first._replace(shard_index=shard.index, shard_count=count) for shard in shards]
     _compare([shard.dsn for shard in shards], rows, wanted)
     return first
 
@@ -67,7 +78,7 @@ async def check_fleet(shards: Sequence[Shard], shard_count: int | None = None) -
 async def read_fleet(shard: Shard) -> FleetRow | None:
     """The shard's fleet row; None before creation."""
     rows = (await shard.execute("fleet")).rows
-    return FleetRow(*rows[0]) if rows else None
+    return FleetRow(*rows[0][1:]) if rows else None
 
 
 async def _read_fleet_of(dsn: Dsn) -> FleetRow | None:
@@ -81,10 +92,14 @@ async def _read_fleet_of(dsn: Dsn) -> FleetRow | None:
         await shard.close()
 
 
-def _wanted(rows: Sequence[FleetRow | None], partition_count: int | None) -> list[FleetRow]:
+def _wanted(
+    rows: Sequence[FleetRow | None], partition_count: int | None, history: str | None
+) -> list[FleetRow]:
     first = rows[0] or FleetRow(uuid.uuid4().bytes, 0, len(rows), NEW_FLEET_PARTITIONS)
-    count = partition_count or first.partition_count
-    return [FleetRow(first.fleet_id, index, len(rows), count) for index in range(len(rows))]
+    row = FleetRow(
+        first.fleet_id, 0, len(rows), partition_count or first.partition_count, history or first.history
+    )
+    return [row._replace(shard_index=index) for index in range(len(rows))]
 
 
 async def placed_partitions(shard: Shard, shard_count: int, events: Events) -> list[int]:
@@ -128,7 +143,7 @@ def _compare(dsns: Sequence[Dsn], rows: Sequence[FleetRow | None], wanted: Seque
 
 
 def _difference(found: FleetRow, asked: FleetRow) -> str | None:
-    for what in ("shard_count", "partition_count"):
+    for what in ("shard_count", "partition_count", "history"):
         was, now = getattr(found, what), getattr(asked, what)
         if was != now:
             return f"created with {what.replace('_', ' ')} {was}, now started with {now}; it is fixed for life"

@@ -2,7 +2,7 @@
 
     migrate   makes and changes the tables; used by `secondzero migrate` alone, and by nothing that stays running
     keeper    of what stays running the only one with rights of DDL: it makes and drops days
-    engine    executors
+    engine    executors and the recorder
     api       the tenants' API
     admin     the commands of operators (tenant, key, pause, status, audit); serves the operators' API too, which is off
               in an API under the account `api`
@@ -41,6 +41,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "partitions": "SELECT",
         "recounts": "SELECT, INSERT, UPDATE, DELETE",
         "reports": "ALTER, DROP",
+        "recorded": "SELECT",
         "requests": "SELECT, DELETE",
         "runs": "SELECT, UPDATE, ALTER, DROP",
         "signals": "SELECT, DELETE",
@@ -66,6 +67,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "notices": "SELECT, INSERT, UPDATE",
         "partitions": "SELECT",
         "recounts": "SELECT, INSERT, UPDATE",
+        "recorded": "SELECT, INSERT, UPDATE",
         "runs": "SELECT, INSERT, UPDATE",
         "secret_keys": "SELECT",
         "signals": "SELECT, DELETE",

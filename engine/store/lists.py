@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.model import Definition, JobState, RunState, Trigger
+from engine.rows import AttemptRow, RunRow
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
@@ -62,36 +63,6 @@ async def job_names(
 async def count_jobs(shard: Shard, tenant_id: int) -> int:
     """How many living jobs a tenant has on one shard."""
     return int((await shard.execute("count_jobs", {"tenant_id": tenant_id})).rows[0][0])
-
-
-class RunRow(NamedTuple):
-    """A run as it is stored; states and kinds are numbers of engine/model.py."""
-
-    scheduled_at_ms: int
-    job_id: int
-    version: int
-    state: int
-    trigger: int
-    attempt: int
-    tries: int
-    reason: int | None
-    outcome: int | None
-    status_code: int | None
-    started_at_ms: int | None
-    finished_at_ms: int | None
-    demoted: int
-
-
-class AttemptRow(NamedTuple):
-    """A failed attempt as it is stored."""
-
-    attempt: int
-    outcome: int
-    status_code: int | None
-    started_at_ms: int | None
-    finished_at_ms: int
-    detail: str | None
-    answer: bytes | None
 
 
 class SkipRow(NamedTuple):

@@ -27,6 +27,7 @@ class Placement:
     def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards = list(shards)
         self.partition_count = 0
+        self.fleet: FleetRow | None = None
         self._fleet_id = b""
         self._holders: dict[int, Shard] = {}
 
@@ -84,7 +85,7 @@ class Placement:
             raise OperatorError(f"{shard.dsn}: is {place}, not number {shard.index + 1} of {len(self.shards)}")
         if self._fleet_id not in (b"", row.fleet_id):
             raise OperatorError(f"{shard.dsn}: belongs to another fleet; check the --shard list")
-        self._fleet_id, self.partition_count = bytes(row.fleet_id), row.partition_count
+        self._fleet_id, self.partition_count, self.fleet = bytes(row.fleet_id), row.partition_count, row
 
 
 @lru_cache

@@ -32,7 +32,8 @@ REACHED = {
     "migrate": statements_of([("engine.commands.migrate", "migrate")]),
     "keeper": statements_of([("engine.keeper", "Keeper")]) - KEYS,
     "engine": statements_of(
-        [("engine.executor", "Executor"), ("engine.commands.engine", "run")], without=[("engine.node", "Supervisor")]
+        [("engine.executor", "Executor"), ("engine.recorder", "Recorder"), ("engine.commands.engine", "run")],
+        without=[("engine.node", "Supervisor")],
     )
     - KEYS,
     "api": API,

@@ -16,14 +16,15 @@ SELECT (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB'),
        @@SESSION.sql_mode, @@character_set_database, @@performance_schema
 
 -- name: fleet
-SELECT fleet_id, shard_index, shard_count, partition_count FROM fleet WHERE id = 1
+-- Every column, the key first: before it is migrated, an old shard lacks those that came later.
+SELECT * FROM fleet WHERE id = 1
 
 -- name: fleet_table_exists
 SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = :database AND table_name = 'fleet'
 
 -- name: create_fleet
-INSERT INTO fleet (id, fleet_id, shard_index, shard_count, partition_count)
-VALUES (1, :fleet_id, :shard_index, :shard_count, :partition_count)
+INSERT INTO fleet (id, fleet_id, shard_index, shard_count, partition_count, history)
+VALUES (1, :fleet_id, :shard_index, :shard_count, :partition_count, :history)
 
 -- name: create_partitions
 INSERT INTO partitions (partition_id, epoch) VALUES :tuples

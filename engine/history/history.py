@@ -1,0 +1,101 @@
+"""The history that the recorder writes and the API reads: connected in the background, again and again until it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from engine.contact import Contact
+from engine.errors import HistoryUnavailable, OperatorError
+from engine.events import Events
+from engine.history.schema import check_history
+from engine.history.session import HistorySession, connect
+from engine.history.times import month_of, months
+from engine.history.write import write_runs
+from engine.rows import AttemptRow, FinishedRun, RunRow
+
+RETRY_S = 1.0
+PREPARED = ("record_run", "list_runs", "read_run")
+
+
+class History:
+    """``start`` before the first use, ``stop`` after the last. Everything raises HistoryUnavailable while Cassandra is
+    away."""
+
+    def __init__(self, contact: Contact, retention_days: int, events: Events) -> None:
+        self._contact = contact
+        self._retention_days = retention_days
+        self._events = events
+        self._session: HistorySession | None = None
+        self._why = "not connected yet"
+        self._connecting: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def stop(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._session is not None:
+            await asyncio.to_thread(self._session.close)
+            self._session = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether it ever was; nodes may be away all the same."""
+        return self._session is not None
+
+    async def write(self, runs: Sequence[FinishedRun]) -> None:
+        """Returns once all of them stand there; safe to repeat."""
+        await write_runs(self._connected(), runs)
+
+    async def list_runs(
+        self, tenant_id: int, job_id: int, from_ms: int, to_ms: int, rows_max: int
+    ) -> list[RunRow]:
+        """Runs of one job with scheduled times in [from, to], the newest first; a query for each month."""
+        session, rows = self._connected(), list[RunRow]()
+        for month in months(from_ms, to_ms):
+            values = (tenant_id, job_id, month, from_ms, to_ms, rows_max - len(rows))
+            rows += [RunRow(*row) for row in await session.query("list_runs", values)]
+            if len(rows) >= rows_max:
+                break
+        return rows
+
+    async def read_run(
+        self, tenant_id: int, job_ids: Sequence[int], scheduled_at_ms: int
+    ) -> tuple[RunRow, list[AttemptRow]] | None:
+        """The run of the first of these jobs that had one at this time, with its failed attempts."""
+        session = self._connected()
+        for job_id in job_ids:
+            values = (tenant_id, job_id, month_of(scheduled_at_ms), scheduled_at_ms)
+            for *run, attempts in await session.query("read_run", values):
+                return RunRow(*run), [AttemptRow(*attempt) for attempt in attempts or ()]
+        return None
+
+    def _connected(self) -> HistorySession:
+        if self._session is None:
+            raise HistoryUnavailable(self._why)
+        return self._session
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                self._session = await asyncio.to_thread(self._open)
+                self._events.emit("history.connected", contact=str(self._contact))
+                return
+            except (HistoryUnavailable, OperatorError) as error:
+                if self._why != str(error):
+                    self._why = str(error)
+                    self._events.emit("history.unavailable", error=self._why)
+                await asyncio.sleep(RETRY_S)
+
+    def _open(self) -> HistorySession:
+        session = connect(self._contact)
+        try:
+            check_history(session, self._contact, None, self._retention_days)
+            session.prepare(*PREPARED)
+        except BaseException:
+            session.close()
+            raise
+        return session

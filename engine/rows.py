@@ -1,0 +1,46 @@
+"""Runs and attempts as they are stored, in MySQL and in Cassandra alike: times in milliseconds since the epoch, states
+and kinds as the numbers of engine/model.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class RunRow(NamedTuple):
+    """A run."""
+
+    scheduled_at_ms: int
+    job_id: int
+    version: int
+    state: int
+    trigger: int
+    attempt: int
+    tries: int
+    reason: int | None
+    outcome: int | None
+    status_code: int | None
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    demoted: int
+
+
+class AttemptRow(NamedTuple):
+    """A failed attempt."""
+
+    attempt: int
+    outcome: int
+    status_code: int | None
+    started_at_ms: int | None
+    finished_at_ms: int
+    detail: str | None
+    answer: bytes | None
+
+
+class FinishedRun(NamedTuple):
+    """What history keeps of a run: whose it is, the run, and its failed attempts in their order."""
+
+    tenant_id: int
+    priority: int
+    run: RunRow
+    attempts: Sequence[AttemptRow] = ()

@@ -1,0 +1,202 @@
+"""Record, with history in Cassandra: what has ended below a shard's floor is written there, then its day is dropped.
+
+Nothing is put below the floor any more, and once nothing is open there, no row of it ever changes: so it is walked
+once, partition by partition in the order of the primary key, and how far that came is kept in MySQL after each piece. A
+recorder that is killed writes its last piece again, the same rows under the same keys. Two pieces are in memory at
+most, one being read while the other is written, and each is bounded; what waits, waits in MySQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from engine.errors import HistoryUnavailable
+from engine.events import Events
+from engine.model import RunState
+from engine.rows import AttemptRow, FinishedRun, RunRow
+from engine.stages.days import DAY_MS
+from engine.store.connection import Row
+from engine.store.shard import Shard
+from engine.store.statements import Value
+
+# A piece: as many runs as a statement of ours has rows, and no more attempts than 8 MB of answers hold.
+RUNS_MAX = 2_000
+ATTEMPTS_MAX = 5_000
+
+# A recorder that is silent for this long has lost its partition. A piece takes a second, 20 where Cassandra is slow.
+LEASE_MS = 60_000
+
+OPEN = frozenset({RunState.PENDING, RunState.RUNNING, RunState.WAITING})
+
+
+class Sink(Protocol):
+    """Where finished runs go."""
+
+    async def write(self, runs: Sequence[FinishedRun]) -> None: ...
+
+
+class Place(NamedTuple):
+    """How far a partition is recorded: everything below (at, job) in the order of the key; and how far it may be."""
+
+    partition_id: int
+    until_ms: int
+    at_ms: int
+    job_id: int
+
+
+class Piece(NamedTuple):
+    """Runs in the order of the key, and the place behind them."""
+
+    runs: Sequence[FinishedRun]
+    after: Place
+
+
+class OpenBelowFloorError(Exception):
+    """A mistake of ours: a run is open where nothing can be. Nothing there is recorded, and so nothing is dropped."""
+
+
+class RecordHistory:
+    """Writes the finished runs of one shard to the history."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        all_partitions: Sequence[int],
+        sink: Sink,
+        worker_id: int,
+        live_days: int,
+        turn: asyncio.Semaphore,
+        events: Events,
+    ) -> None:
+        """``turn`` bounds how many shards are worked on at the same time, and with that the memory."""
+        self._shard = shard
+        self._all_partitions = all_partitions
+        self._sink = sink
+        self._worker_id = worker_id
+        self._live_days = live_days
+        self._turn = turn
+        self._events = events
+
+    async def run_once(self, now_ms: int) -> bool:
+        """Record one partition up to the floor; True if there may be another. While Cassandra is away nothing happens:
+        that is told, and is no failure of this stage."""
+        now_ms = await self._shard.now_ms()
+        values = {"worker_id": self._worker_id, "now_ms": now_ms}
+        places = [Place(*map(int, row)) for row in (await self._shard.execute("recordable", values)).rows]
+        await self._tell_backlog(now_ms)
+        if not places or await self._still_open(places[0].until_ms):
+            return False
+        try:
+            async with self._turn:
+                await self._record(places[0], now_ms)
+        except HistoryUnavailable as error:
+            self._events.emit("history.unavailable", error=str(error), shard=self._shard.index)
+            return False
+        return len(places) > 1
+
+    async def _record(self, place: Place, now_ms: int) -> None:
+        """From here to the floor, reading the next piece while one is written; ends early if another has taken over."""
+        if not await self._take(place, now_ms):
+            return
+        piece: Piece | None = await self._read(place)
+        while piece is not None:
+            piece, more = await _both(self._write(piece), self._next(piece))
+            if not await self._move(piece.after):
+                return
+            piece = more
+        await self._shard.execute("let_go_recorded", self._mine(place))
+
+    async def _take(self, place: Place, now_ms: int) -> bool:
+        lease = {**self._mine(place), "lease_until": now_ms + LEASE_MS}
+        await self._shard.execute("make_recorded", lease)
+        values = {**lease, "recorded_at": place.at_ms, "job_id": place.job_id, "now_ms": now_ms}
+        return (await self._shard.execute("take_recorded", values)).found == 1
+
+    async def _next(self, piece: Piece) -> Piece | None:
+        """What comes behind a piece; None behind the last one."""
+        return None if piece.after.at_ms >= piece.after.until_ms else await self._read(piece.after)
+
+    async def _read(self, place: Place) -> Piece:
+        values: dict[str, Value] = {
+            "partition_id": place.partition_id,
+            "recorded_at": place.at_ms,
+            "job_id": place.job_id,
+            "until_at": place.until_ms,
+            "rows_max": RUNS_MAX,
+        }
+        runs = (await self._shard.execute("finished_runs", values)).rows
+        if not runs:
+            return Piece([], place._replace(at_ms=place.until_ms, job_id=0))
+        values |= {"last_at": runs[-1][0], "rows_max": ATTEMPTS_MAX}
+        attempts = (await self._shard.execute("attempts_between", values)).rows
+        whole = len(runs) < RUNS_MAX
+        if len(attempts) == ATTEMPTS_MAX:
+            # The last one's run may have more of them: it begins the next piece, or is one by itself, cut short.
+            runs, whole = [run for run in runs if run[:2] < attempts[-1][:2]] or runs[:1], False
+        last_ms, last_job_id = runs[-1][:2]
+        after = (place.until_ms, 0) if whole else (last_ms, last_job_id)
+        return Piece(_finished(runs, attempts), place._replace(at_ms=after[0], job_id=after[1]))
+
+    async def _write(self, piece: Piece) -> Piece:
+        if piece.runs:
+            await self._sink.write(piece.runs)
+            self._events.emit("run.recorded", runs=len(piece.runs), shard=self._shard.index)
+        return piece
+
+    async def _move(self, place: Place) -> bool:
+        """False if another recorder has the partition by now: it goes on from where it found us."""
+        values = {**self._mine(place), "recorded_at": place.at_ms, "job_id": place.job_id}
+        values["lease_until"] = await self._shard.now_ms() + LEASE_MS
+        return (await self._shard.execute("move_recorded", values)).found == 1
+
+    def _mine(self, place: Place) -> dict[str, int]:
+        return {"partition_id": place.partition_id, "worker_id": self._worker_id}
+
+    async def _still_open(self, until_ms: int) -> bool:
+        """Open runs below the floor stand in deferred, or above a mark that is below it."""
+        values: dict[str, Value] = {"partitions": self._all_partitions, "until_at": until_ms}
+        deferred, unswept = await self._shard.ask(("deferred_below", values), ("marks_below", values))
+        return bool(deferred.rows or unswept.rows)
+
+    async def _tell_backlog(self, now_ms: int) -> None:
+        """Days that are old enough to leave MySQL and are still there: how old, and about how many runs."""
+        due_ms = now_ms - self._live_days * DAY_MS
+        days = (await self._shard.execute("days_waiting", {"until_at": due_ms})).rows
+        age_ms = due_ms - int(days[0][0]) if days else 0
+        runs = sum(int(rows) for _, rows in days)
+        self._events.emit("record.backlog", shard=self._shard.index, age_ms=age_ms, runs=runs)
+
+
+async def _both(
+    writing: Coroutine[Any, Any, Piece], reading: Coroutine[Any, Any, Piece | None]
+) -> tuple[Piece, Piece | None]:
+    """Both at once; what fails first ends the other."""
+    loop = asyncio.get_running_loop()
+    tasks = loop.create_task(writing), loop.create_task(reading)
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _finished(runs: Iterable[Row], attempts: Iterable[Row]) -> list[FinishedRun]:
+    """Rows of ``finished_runs`` with those of ``attempts_between``; withdrawn runs never were."""
+    failed = {key: [AttemptRow(*row[2:]) for row in rows] for key, rows in itertools.groupby(attempts, _key)}
+    finished = []
+    for *run, tenant_id, priority in runs:
+        row = RunRow(*run)
+        if row.state in OPEN:
+            raise OpenBelowFloorError(f"run {row.job_id} of {row.scheduled_at_ms} is open below the floor")
+        if row.state != RunState.WITHDRAWN:
+            finished.append(FinishedRun(tenant_id, priority, row, failed.get(_key(row), ())))
+    return finished
+
+
+def _key(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Time and job."""
+    return tuple(row[:2])

@@ -1,0 +1,276 @@
+"""Finished runs go to a real Cassandra first, and then their day leaves MySQL: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from engine.config import Dsn
+from engine.contact import Contact
+from engine.errors import HistoryUnavailable
+from engine.model import RunState
+from engine.rows import FinishedRun
+from engine.stages import record_history
+from engine.stages.record_history import LEASE_MS, OpenBelowFloorError
+from engine.store.statements import Name
+from tests.support.cassandra import Past, run_past
+from tests.support.world import TENANT
+
+RUNS = 400
+
+
+class Killed(BaseException):
+    """What a kill -9 is to a stage: nothing that comes after it happens."""
+
+
+class Sink:
+    """Cassandra, until it is told otherwise."""
+
+    def __init__(self, past: Past) -> None:
+        self._write = past.history.write
+        self.runs = 0
+        self.pieces: list[int] = []
+        self.after_write: type[BaseException] | None = None
+        self.away = False
+
+    async def write(self, runs: list[FinishedRun]) -> None:
+        if self.away:
+            raise HistoryUnavailable("away")
+        self.pieces.append(len(runs))
+        await self._write(runs)
+        self.runs += len(runs)
+        if self.after_write is not None:
+            raise self.after_write
+
+
+def recorder_of(past: Past, worker_id: int = 1) -> tuple[record_history.RecordHistory, Sink]:
+    recorder, sink = past.recorder(worker_id), Sink(past)
+    recorder._sink = sink
+    return recorder, sink
+
+
+def test_a_finished_run_is_recorded_whole_with_all_attempts_and_its_day_leaves_mysql(
+    shard_dsn: Dsn, contact: Contact
+) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        before = await past.in_mysql()
+        assert len(before) == RUNS
+        recorder = past.recorder()
+        await past.turn(recorder)
+        assert (await past.days())[0] == "d2"
+        await past.turn(recorder)
+        assert (await past.days())[0] == "d3"
+        assert await past.in_mysql() == set()
+        found = await past.in_cassandra()
+        assert len(found) == RUNS
+        assert set(found) == before
+        run, attempts = await past.history.read_run(TENANT, [7, 1000], past.first_ms)
+        assert (run.state, run.status_code, run.attempt) == (RunState.SUCCEEDED, 200, 2)
+        assert (run.started_at_ms, run.finished_at_ms) == (past.first_ms + 1, past.first_ms + 9)
+        assert [(each.attempt, each.status_code, each.detail, each.answer) for each in attempts] == [
+            (1, 500, "no", b"sorry")
+        ]
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_no_day_is_dropped_before_every_partition_is_recorded(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        recorder = past.recorder()
+        await past.drop.run_once(past.world.now_ms)
+        for _ in past.world.partitions[:-1]:
+            assert await recorder.run_once(past.world.now_ms)
+            await past.drop.run_once(past.world.now_ms)
+            assert (await past.days())[0] == "d1"
+        assert past.told("day.kept")[-1]["reason"] == "not recorded in Cassandra yet"
+        await recorder.run_once(past.world.now_ms)
+        await past.drop.run_once(past.world.now_ms)
+        assert (await past.days())[0] == "d2"
+
+    run_past(shard_dsn, contact, body)
+
+
+@pytest.mark.parametrize("dies", ["between the write and the note of it", "between the note and the drop"])
+def test_p2_a_recorder_killed_at_any_moment_loses_nothing_and_records_nothing_twice(
+    shard_dsn: Dsn, contact: Contact, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    monkeypatch.setattr(record_history, "RUNS_MAX", 20)
+
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        before = await past.in_mysql()
+        await past.drop.run_once(past.world.now_ms)
+        if dies == "between the note and the drop":
+            while await past.recorder().run_once(past.world.now_ms):
+                pass
+        else:
+            recorder, sink = recorder_of(past)
+            sink.after_write = Killed
+            with pytest.raises(Killed):
+                await recorder.run_once(past.world.now_ms)
+            assert sink.runs == 20
+            # Its lease stands: another host's recorder has to wait for it, on that partition.
+            other = past.recorder(2)
+            while await other.run_once(past.world.now_ms):
+                pass
+            await past.drop.run_once(past.world.now_ms)
+            assert (await past.days())[0] == "d1"
+            await past.world.rows(f"UPDATE recorded SET lease_until = lease_until - {LEASE_MS}")
+        another = past.recorder(3)
+        await past.turn(another)
+        await past.turn(another)
+        assert (await past.days())[0] == "d3"
+        found = await past.in_cassandra()
+        assert len(found) == len(set(found)) == RUNS
+        assert set(found) == before
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_p10_cassandra_away_for_an_hour_holds_up_nothing_and_is_caught_up_with(
+    shard_dsn: Dsn, contact: Contact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_history, "RUNS_MAX", 50)
+
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        recorder, sink = recorder_of(past)
+        sink.away = True
+        for _ in range(60):
+            past.world.clock.advance(60_000)
+            await past.drop.run_once(past.world.now_ms)
+            assert not await recorder.run_once(past.world.now_ms)
+        assert (await past.days())[0] == "d1"
+        assert len(await past.in_mysql()) == RUNS
+        assert len(past.told("history.unavailable")) == 60
+        waiting = past.told("record.backlog")[-1]
+        assert waiting["age_ms"] > 0
+        sink.away = False
+        await past.turn(recorder)
+        await past.turn(recorder)
+        assert (await past.days())[0] == "d3"
+        assert len(await past.in_cassandra()) == sink.runs == RUNS
+        assert max(sink.pieces) <= 50
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_a_day_with_an_open_run_is_not_recorded_before_that_has_ended(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        await past.world.rows(
+            "INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority)"
+            f" VALUES (1, {past.first_ms + 5}, 1000, {past.world.now_ms}, 1, 2)"
+        )
+        recorder, sink = recorder_of(past)
+        await past.turn(recorder)
+        assert sink.runs == 0
+        await past.world.rows("DELETE FROM deferred")
+        await past.turn(recorder)
+        assert sink.runs == RUNS // 2
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_an_open_run_below_the_floor_would_be_a_mistake_and_stops_the_recorder(
+    shard_dsn: Dsn, contact: Contact
+) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(1, state=RunState.RUNNING)
+        await past.drop.run_once(past.world.now_ms)
+        with pytest.raises(OpenBelowFloorError):
+            await past.recorder().run_once(past.world.now_ms)
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_withdrawn_runs_never_were(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(10, state=RunState.WITHDRAWN)
+        await past.turn(past.recorder())
+        assert (await past.days())[0] == "d2"
+        assert await past.in_cassandra() == []
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_a_stale_recorder_moves_no_partition_that_another_has_taken_over(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        await past.drop.run_once(past.world.now_ms)
+        slow, sink = recorder_of(past)
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        write = sink.write
+
+        async def held_up(runs: list[FinishedRun]) -> None:
+            await write(runs)
+            reached.set()
+            await go_on.wait()
+
+        sink.write = held_up
+        task = asyncio.create_task(slow.run_once(past.world.now_ms))
+        await reached.wait()
+        await past.world.rows("UPDATE recorded SET lease_until = 0")
+        while await past.recorder(2).run_once(past.world.now_ms):
+            pass
+        done = await past.world.rows("SELECT partition_id, recorded_at, worker_id FROM recorded ORDER BY partition_id")
+        go_on.set()
+        await task
+        again = await past.world.rows("SELECT partition_id, recorded_at, worker_id FROM recorded ORDER BY partition_id")
+        assert again == done
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_a_piece_is_bounded_by_its_attempts_too_and_none_is_left_out(
+    shard_dsn: Dsn, contact: Contact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_history, "ATTEMPTS_MAX", 3)
+
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        recorder, sink = recorder_of(past)
+        await past.turn(recorder)
+        assert len(sink.pieces) >= 12  # four of eight partitions have five attempts each
+        for n in range(0, RUNS // 2, 10):
+            at_ms = past.first_ms + n * (2 * 86_400_000 // RUNS) // 1000 * 1000
+            found = await past.history.read_run(TENANT, [1000 + n % 5], at_ms)
+            assert found is not None
+            assert [each.attempt for each in found[1]] == [1]
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_of_two_writes_of_a_run_the_later_end_wins_whichever_comes_last(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(10)
+        await past.turn(past.recorder())
+        run, attempts = await past.history.read_run(TENANT, [1000], past.first_ms)
+        older = run._replace(attempt=1, state=int(RunState.FAILED), finished_at_ms=past.first_ms + 8)
+        newer = run._replace(attempt=2, state=int(RunState.CANCELLED))
+        for row in (newer, older, run):
+            await past.history.write([FinishedRun(TENANT, 2, row, attempts)])
+        kept, _ = await past.history.read_run(TENANT, [1000], past.first_ms)
+        assert kept == newer
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_only_what_is_recorded_may_be_dropped_by_name(shard_dsn: Dsn, contact: Contact) -> None:
+    """The gate is the drop's own: no recorder has to be there for it."""
+
+    async def body(past: Past) -> None:
+        await past.fill(10)
+        for _ in range(5):
+            await past.drop.run_once(past.world.now_ms)
+        assert (await past.days())[0] == Name("d1")
+        settings = dataclasses.replace(past.settings, history="mysql", retention_days=2)
+        past.drop._settings = settings
+        await past.drop.run_once(past.world.now_ms)
+        assert (await past.days())[0] == "d2"
+
+    run_past(shard_dsn, contact, body)
