@@ -200,7 +200,7 @@ def _dsn(value: object) -> Dsn:
         raise ValueError(str(error)) from error
 
 
-def _contact(value: object) -> Contact:
+def _cassandra(value: object) -> Contact:
     try:
         return Contact.parse(str(value))
     except OperatorError as error:
@@ -360,7 +360,7 @@ class Settings:
         None, "history", _one_of("mysql", "cassandra"), "where finished runs end up, fixed for a fleet's life"
     )
     cassandra: Contact | None = _setting(  # noqa: RUF009 - a field, like the others
-        None, "history", _contact, "address of the Cassandra that keeps the history"
+        None, "history", _cassandra, "address of the Cassandra that keeps the history"
     )
     live_days: int = _setting(
         2, "history", _whole(1, 720), "days until runs leave MySQL for Cassandra; till then dead letters can be retried"

@@ -78,6 +78,7 @@ def guard_of(settings: Settings) -> Guard:
     own = [(settings.listen, settings.port), ("127.0.0.1", settings.metrics_port)]
     own += [] if settings.admin_port is None else [(settings.admin_listen, settings.admin_port)]
     own += [(dsn.host, dsn.port) for dsn in (*settings.shards, *settings.keeper_shards) if dsn.unix_socket is None]
+    own += settings.cassandra.points if settings.cassandra else ()
     resolved = [(address, port) for host, port in own for address in _addresses(host)]
     return Guard(settings.allow_networks, settings.allow_ports, resolved)
 
