@@ -13,7 +13,7 @@ import re
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from engine.outbound.target import Guard
 from engine.outbound.tls import client_context
 from engine.rules.target_text import Target
 
+KEYS = (b"a key of 24 bytes length",)
 BODY = b'{"order": 1234567}'
 TIMEOUT_MS = 30_000
 # wrk is given this long to end after its time is over.
@@ -57,11 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, float]:
     """Requests a second of ours and wrk, plain and over TLS; ``cpu_us`` is ours for one request."""
     wrk = tool("usr/bin/wrk")
-    ours_core, sink_core = _cores()
+    ours_core, sink_core = cores()
     figures: dict[str, float] = {}
     with (
         tempfile.TemporaryDirectory(prefix="secondzero-fire-") as folder,
-        _pinned(ours_core),
+        pinned(ours_core),
         Sink(Path(folder), tls=True, cpu=sink_core, log=False) as sink,
     ):
         for prefix, origin in (("", f"http://127.0.0.1:{sink.port}"), ("tls_", f"https://127.0.0.1:{sink.tls_port}")):
@@ -75,7 +76,7 @@ def _compare(
     ours: list[Rate] = []
     theirs: list[float] = []
     for turn in range(1, args.rounds + 1):
-        ours.append(uvloop.run(_fire(url, certificate, args.connections, args.seconds)))
+        ours.append(uvloop.run(fire(url, certificate, args.connections, args.seconds)))
         theirs.append(_wrk(wrk, url, certificate.parent, args.connections, args.seconds))
         progress(f"{url.partition(':')[0]} {turn}/{args.rounds}: ours {ours[-1].rps:,.0f}/s, wrk {theirs[-1]:,.0f}/s")
     ours_rps, wrk_rps = statistics.median(rate.rps for rate in ours), statistics.median(theirs)
@@ -87,8 +88,16 @@ def _compare(
     }
 
 
-async def _fire(url: str, certificate: Path, connections: int, seconds: int) -> Rate:
-    guard = Guard(allowed_networks=["127.0.0.0/8"])
+async def fire(
+    url: str,
+    certificate: Path,
+    connections: int,
+    seconds: int,
+    guard: Guard | None = None,
+    keys: Sequence[bytes] = KEYS,
+) -> Rate:
+    """One measurement of ours; requests are signed with these keys."""
+    guard = guard or Guard(allowed_networks=["127.0.0.0/8"])
     target = guard.judge_url(url)
     if not isinstance(target, Target):
         raise OperatorError(f"{url}: {target.detail}")
@@ -98,7 +107,7 @@ async def _fire(url: str, certificate: Path, connections: int, seconds: int) -> 
     if failure:
         raise OperatorError(f"no connection to {target.origin}: {failure.detail}")
     try:
-        return await _Burst(client, target, connections).run(seconds)
+        return await _Burst(client, target, connections, keys).run(seconds)
     finally:
         await client.close()
 
@@ -106,10 +115,10 @@ async def _fire(url: str, certificate: Path, connections: int, seconds: int) -> 
 class _Burst:
     """As many requests in flight as there are connections, the next one sent from within an answer, as stages do."""
 
-    def __init__(self, client: HttpClient, target: Target, connections: int) -> None:
+    def __init__(self, client: HttpClient, target: Target, connections: int, keys: Sequence[bytes]) -> None:
         self._client = client
         fixed = fixed_head(target, "POST", [("Content-Type", "application/json")], BODY)
-        self._requests = [_prepared(target, fixed, number) for number in range(connections)]
+        self._requests = [_prepared(target, fixed, number, keys) for number in range(connections)]
         self._answered = 0
         self._failed: Outcome | None = None
         self._open = True
@@ -133,9 +142,9 @@ class _Burst:
             self._client.send(self._requests[number], self._on_done, number)
 
 
-def _prepared(target: Target, fixed: bytes, number: int) -> Request:
+def _prepared(target: Target, fixed: bytes, number: int, keys: Sequence[bytes]) -> Request:
     key = b"run_%032x" % number
-    signed = signature([b"a key of 24 bytes length"], key, 1_700_000_000, BODY)
+    signed = signature(keys, key, 1_700_000_000, BODY)
     head = run_head(fixed, key, 1_700_000_000_000, 1, 1_700_000_000, signed)
     return Request(1, target.origin, "POST", head, BODY, TIMEOUT_MS)
 
@@ -156,20 +165,20 @@ def _lua(url: str) -> str:
     target = Guard(allowed_networks=["127.0.0.0/8"]).judge_url(url)
     assert isinstance(target, Target)  # noqa: S101 - judged before
     fixed = fixed_head(target, "POST", [("Content-Type", "application/json")], BODY)
-    lines: list[Any] = _prepared(target, fixed, 1).head.decode().split("\r\n")[1:-2]
+    lines: list[Any] = _prepared(target, fixed, 1, KEYS).head.decode().split("\r\n")[1:-2]
     fields = [line.split(": ", 1) for line in lines if not line.startswith(("Host", "Content-Length"))]
     headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in fields)
     return f"wrk.method = \"POST\"\nwrk.body = '{BODY.decode()}'\n{headers}\n"
 
 
-def _cores() -> tuple[int, int | None]:
+def cores() -> tuple[int, int | None]:
     """The core of ours and wrk, and another one for the receiver if there is one."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[0], cores[1] if len(cores) > 1 else None
 
 
 @contextmanager
-def _pinned(core: int) -> Iterator[None]:
+def pinned(core: int) -> Iterator[None]:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
