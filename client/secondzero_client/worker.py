@@ -275,8 +275,8 @@ class _Work:
             except ApiError as error:  # its result is not taken, and would not be the next time
                 outcome = Failed(str(error), retryable=False)
         _log.warning("%s: failed: %s", held.name, outcome.error)
-        error, retry_after = outcome.error[:ERROR_CHARS_MAX], duration(outcome.retry_after)
-        self._client.fail_work(held.token, error, retryable=outcome.retryable, retry_after=retry_after)
+        said, retry_after = outcome.error[:ERROR_CHARS_MAX], duration(outcome.retry_after)
+        self._client.fail_work(held.token, said, retryable=outcome.retryable, retry_after=retry_after)
 
     def _release(self, held: Held, *, started: bool) -> None:
         try:
