@@ -240,4 +240,3 @@ def test_p9_no_canary_gets_out_of_a_service_whose_endpoint_echoes_everything(ser
 
 
 COMMANDS = [("status",), ("status", "--json"), ("check",), ("check", "--json"), ("tenant", "list"), ("keys", "list")]
-
