@@ -70,7 +70,7 @@ class Service:
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
         self.brakes = Brakes(self.placement.first)
-        self.rates = RequestRates(clock, settings.api_processes)
+        self.rates = RequestRates(clock, settings.api_processes * settings.api_hosts)
         self.counts = JobCounts(shards, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)
         self.work = WorkPlace(self.placement, self.tenants, self.brakes, self.guard, clock, events)

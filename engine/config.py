@@ -321,6 +321,9 @@ class Settings:
         False, "serve", yes_or_no, "something in front of the API does TLS: other addresses need no certificate"
     )
     api_processes: int = _setting(1, "serve", _whole(1, 256), "processes of the API on this host")
+    api_hosts: int = _setting(
+        1, "serve", _whole(1, 1_000), "hosts of the API: a tenant's limit of calls is divided among them"
+    )
     api_connections: int = _setting(
         10_000, "serve", _whole(1_000, 1_000_000), "connections to one process of the API; one more is refused"
     )

@@ -96,6 +96,12 @@ def test_p10_a_shard_that_is_away_at_the_start_is_found_when_it_answers(
             assert tenant.get("/readyz").status == 200
 
 
+def test_each_process_of_each_host_has_its_share_of_a_tenants_calls(two_shards: tuple[Dsn, Dsn]) -> None:
+    with served(two_shards, api_processes=2, api_hosts=3) as server:
+        limit = REQUESTS_PER_S // 6
+        assert server.tenant().get("/v1/usage").headers["RateLimit-Policy"] == f'"requests";q={limit};w=1'
+
+
 def test_when_a_key_was_last_used_is_on_record_at_the_latest_when_the_process_ends(two_shards: tuple[Dsn, Dsn]) -> None:
     with served(two_shards) as server:
         tenant = server.tenant()
