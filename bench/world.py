@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,6 +108,7 @@ class World:
     def start_sink(self, **options: Any) -> Sink:
         """The receiver, on every address of 127.0.0.0/8; options as in Sink."""
         everywhere = "0.0.0.0"  # noqa: S104 - it lets in nobody else
+        shutil.rmtree(self.folder / "receiver", ignore_errors=True)
         self.sink = self._started.enter_context(Sink(self.folder / "receiver", address=everywhere, **options))
         return self.sink
 
@@ -245,16 +247,22 @@ class World:
 
 
 @contextmanager
-def world(progress: Progress, **settings: Any) -> Iterator[World]:
-    """A new one for a bench, ended and removed after it."""
+def world(progress: Progress, kept: Path | None = None, **settings: Any) -> Iterator[World]:
+    """A new one for a bench, ended and removed after it; or in a folder that is kept for the next time."""
     with (
         stopping_on_signals(),
-        tempfile.TemporaryDirectory(prefix="secondzero-bench-", ignore_cleanup_errors=True) as folder,
+        _temporary_folder() if kept is None else nullcontext(kept.resolve()) as folder,
         ExitStack() as started,
-        held(Path(folder)),
+        held(folder),
     ):
+        yield World(folder, started, progress, **settings)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="secondzero-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o700)
-        yield World(Path(folder), started, progress, **settings)
+        yield Path(folder)
 
 
 async def _create(shard: Shard, jobs: Sequence[NewJob]) -> None:
