@@ -114,7 +114,8 @@ def test_a_run_that_ends_after_its_hour_was_counted_is_counted_then(shard_dsn: D
         job = await hour.job("a")
         await hour.add(job, RunState.WAITING, *[RunState.SUCCEEDED] * RUNS_MIN)
         await hour.world.rows(
-            f"INSERT INTO deferred VALUES ({job.partition_id}, {hour.at_ms}, {job.job_id}, {hour.at_ms}, 1, 2)"
+            "INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority)"
+            f" VALUES ({job.partition_id}, {hour.at_ms}, {job.job_id}, {hour.at_ms}, 1, 2)"
         )
         await hour.count()
         assert await hour.of_tenant() == called(RUNS_MIN)
