@@ -37,7 +37,7 @@ from engine.stages.record import QUIET_FROM_S, QUIET_TO_S, Record
 from engine.stages.rollup import Rollup
 
 PAGES_WARM, PAGES = 20, 100
-COUNTED_DAYS = 2
+COUNTED_PARTITIONS = 8
 # Longer than any day that is there: the engine's own keeper drops none.
 KEPT_DAYS = 720
 # Calls of so long around the drop are those that it may have held up.
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         key = asyncio.run(_fill(here, args))
         if args.fill:
             return {"filled": str(args.data)}
-        figures: dict[str, Any] = {"record_per_s": asyncio.run(_record(here))}
+        figures: dict[str, Any] = {"record_per_s": asyncio.run(_record(here, args.days))}
         figures |= _list(here, here.start_api(), key)
         return figures | _drop(here, args)
 
@@ -74,38 +74,47 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 async def _fill(here: World, args: argparse.Namespace) -> str:
     """Days and jobs, once; returns the key of the tenant whose jobs are listed."""
     async with here.opened():
-        known = here.folder / "tenant.key"
+        filled, known = here.folder / "filled", here.folder / "tenant.key"
         first_ms = first_day_ms(SystemClock().now_ms(), args.days)
-        if not known.exists():
+        if not filled.exists():
             await fill_days(here, first_ms, args.days, args.runs)
+            filled.touch()
+        if not known.exists():
             key = await write_jobs(here, first_ms, args.days)
-            await _count(here, first_ms)
+            rows = await _rows(here, "SELECT DISTINCT partition_id FROM jobs")
+            await _count(here, [row[0] for row in rows], first_ms, first_ms + args.days * DAY_MS)
             known.write_text(key)
         await fill_oldest_day(here, first_ms, args.day_runs)
         return known.read_text()
 
 
-async def _record(here: World) -> int:
+async def _record(here: World, days: int) -> int:
     """Ended runs a second that the keeper counts, which is all that is done with them after they were settled."""
     async with here.opened():
-        from_ms = first_day_ms(SystemClock().now_ms(), COUNTED_DAYS)
-        took_ms = await _count(here, from_ms)
-        counted = await _rows(here, f"SELECT SUM(called) FROM tenant_hours WHERE hour_at >= {from_ms}")
+        to_ms = first_day_ms(SystemClock().now_ms(), days)
+        took_ms = await _count(here, range(COUNTED_PARTITIONS), to_ms - DAY_MS, to_ms)
+        counted = await _rows(here, f"SELECT SUM(called) FROM tenant_hours WHERE hour_at < {to_ms}")
         return round(int(counted[0][0]) * 1000 / took_ms)
 
 
-async def _count(here: World, from_ms: int) -> int:
-    """Count the days up to today, once more if they are counted; milliseconds that it took."""
-    (shard,), clock, partitions = here.shards, SystemClock(), range(here.partitions)
+async def _count(here: World, partitions: Sequence[int], from_ms: int, to_ms: int) -> int:
+    """Count a span of some partitions, once more if it is counted; milliseconds that it took."""
+    (shard,), clock = here.shards, SystemClock()
     async with shard.connection() as connection:
-        await connection.execute("begin_counting", {"partitions": partitions})
-        await connection.run(f"UPDATE marks SET mark_at = {first_day_ms(clock.now_ms(), 0)}".encode())
+        await connection.execute("begin_counting", {"partitions": range(here.partitions)})
+        await connection.run(f"UPDATE marks SET mark_at = {to_ms}".encode())
         await connection.run(f"UPDATE counted SET counted_to = {from_ms}, seen_to = {from_ms}".encode())
         await connection.run(f"UPDATE floor SET floor_at = {from_ms}".encode())
     stage, begun_ms = Rollup(shard, partitions, clock, Events()), clock.boot_ms()
     while await stage.run_once(clock.now_ms()):
         pass
-    return clock.boot_ms() - begun_ms
+    took_ms = clock.boot_ms() - begun_ms
+    # Today's midnight, as if all of it were swept and counted: the engine goes on from there.
+    today_ms = first_day_ms(clock.now_ms(), 0)
+    async with shard.connection() as connection:
+        await connection.run(f"UPDATE marks SET mark_at = {today_ms}".encode())
+        await connection.run(f"UPDATE counted SET counted_to = {today_ms}, seen_to = {today_ms}".encode())
+    return took_ms
 
 
 def _list(here: World, url: str, key: str) -> dict[str, Any]:
