@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from bench import load
-from bench.history_rows import LISTED, fill_days, fill_oldest_day, first_day_ms, write_jobs
+from bench.history_rows import DAY_MS, LISTED, fill_days, fill_oldest_day, first_day_ms, write_jobs
 from bench.rounds import Progress, count
 from bench.world import Job, World, world
 from engine.clock import SystemClock
