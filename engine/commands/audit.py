@@ -108,10 +108,17 @@ async def _audit_shard(shard: Shard, result: Audit, freeze_ms: int) -> None:
 
 
 def _audit_one(job: JobRecord, result: Audit, freeze_ms: int) -> None:
+    judged = _judged(job, result, freeze_ms) if job.readable else None
+    if judged is None:
+        result.jobs += 1
+        result.invalid += 1
+    else:
+        result.add(job, *judged)
+
+
+def _judged(job: JobRecord, result: Audit, freeze_ms: int) -> tuple[Tally, list[Finding]] | None:
     try:
-        if not job.readable:
-            raise CallerError([])
-        tally, findings = audit_job(
+        return audit_job(
             job.versions,
             job.cursor,
             job.runs,
@@ -120,11 +127,8 @@ def _audit_one(job: JobRecord, result: Audit, freeze_ms: int) -> None:
             until_ms=result.until_ms,
             freeze_ms=freeze_ms,
         )
-    except CallerError:  # a row that cannot be read, or a zone that is gone
-        result.jobs += 1
-        result.invalid += 1
-        return
-    result.add(job, tally, findings)
+    except CallerError:  # a zone that is gone
+        return None
 
 
 def document(result: Audit) -> dict[str, Any]:
