@@ -3,7 +3,7 @@ PYTHON ?= python3
 SECONDS ?= 60
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
-NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations --ignore=tests/history --ignore=tests/fuzz
+NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations --ignore=tests/client --ignore=tests/history --ignore=tests/fuzz
 .PHONY: build up test bench check chaos fuzz asan lock sbom clean
 build: .venv/built
 # Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.

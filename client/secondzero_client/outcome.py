@@ -7,6 +7,7 @@ import inspect
 import json
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from secondzero_client.runs import Fatal, Retry, Run, enter_run
@@ -33,7 +34,7 @@ class Failed(NamedTuple):
 def call(function: Function, run: Run) -> Done | Failed:
     """Call a function, sync or async, as this run. A function without parameters gets no payload."""
     enter_run(run)
-    arguments = (run.payload,) if inspect.signature(function).parameters else ()
+    arguments = (run.payload,) if _takes_payload(function) else ()
     try:
         result = function(*arguments)
         if inspect.isawaitable(result):
@@ -45,6 +46,11 @@ def call(function: Function, run: Run) -> Done | Failed:
     except BaseException as error:  # SystemExit and the like end the run, not the worker
         return Failed(_text(error))
     return _checked(result)
+
+
+@lru_cache
+def _takes_payload(function: Function) -> bool:
+    return bool(inspect.signature(function).parameters)
 
 
 async def _awaited(result: Any, run: Run) -> Any:

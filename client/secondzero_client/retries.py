@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timezone
 from email.utils import parsedate_to_datetime
 
 # The call was turned away: it had no effect, whatever it was.
@@ -69,7 +70,8 @@ def retry_after_s(value: str | None, now_s: float) -> float | None:
     if text.isascii() and text.isdigit():
         return min(int(text[:9]), RETRY_AFTER_S_MAX)
     try:
-        at_s = parsedate_to_datetime(text).timestamp()
+        at = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):
         return None
+    at_s = at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp()
     return min(max(0.0, at_s - now_s), RETRY_AFTER_S_MAX)
