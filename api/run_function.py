@@ -8,10 +8,9 @@ import orjson
 
 from api.requests import Call
 from engine.model import FunctionTarget, RunState
-from engine.rows import RunRow
+from engine.rows import Report, RunRow
 from engine.rules.timestamps import format_time
 from engine.stages.door import last_asked
-from engine.stages.work import report_of
 from engine.store.lists import definitions_of
 from engine.store.placement import Place
 
@@ -19,7 +18,7 @@ from engine.store.placement import Place
 ASKED_LATELY_MS = 60_000
 
 
-async def show_function(call: Call, place: Place, run: RunRow) -> dict[str, Any]:
+async def show_function(call: Call, place: Place, run: RunRow, report: Report | None) -> dict[str, Any]:
     """The members of a function's run; none for any other."""
     definitions = await definitions_of(place.shard, place.partition_id, [(run.job_id, run.version)])
     definition = definitions.get((run.job_id, run.version))
@@ -28,7 +27,6 @@ async def show_function(call: Call, place: Place, run: RunRow) -> dict[str, Any]
     shown: dict[str, Any] = {"function": definition.target.name}
     if run.state == RunState.WAITING:
         return shown | await _waiting(call, place, run, definition.target.name)
-    report = await report_of(place.shard, place.partition_id, run.scheduled_at_ms, run.job_id)
     if report is None or report.attempt != run.attempt:
         return shown | {"progress": None, "note": None}
     shown |= {"progress": report.progress, "note": report.note}

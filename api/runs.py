@@ -17,10 +17,11 @@ from api.responses import Answer
 from api.run_function import show_function
 from engine.errors import CallerError, HistoryUnavailable
 from engine.model import Definition, OutcomeKind, RunState, Trigger
-from engine.rows import AttemptRow, RunRow
+from engine.rows import AttemptRow, PastRun, RunRow
 from engine.rules.schedule import mark_of, next_time
 from engine.rules.shown import show_range, show_run
 from engine.rules.timestamps import format_time, parse_time
+from engine.stages.work import report_of
 from engine.store.audit import read_floor
 from engine.store.lists import (
     Named,
@@ -90,12 +91,20 @@ async def get_run(call: Call) -> Answer:
     found = await run_at(place.shard, place.partition_id, scheduled_at_ms, job_ids) if job_ids else None
     history = call.service.history
     if found is None and history is not None and scheduled_at_ms < await read_floor(place.shard):
-        found = await history.read_run(call.tenant_id, job_ids, scheduled_at_ms)
+        past = await history.read_run(call.tenant_id, job_ids, scheduled_at_ms)
+        if past is not None:
+            return await _run_answer(call, place, name, past)
     if found is None:
         return await _skipped_answer(call, place, name, scheduled_at_ms, job_ids)
     run, attempts = found
+    report = await report_of(place.shard, place.partition_id, run.scheduled_at_ms, run.job_id)
+    return await _run_answer(call, place, name, PastRun(run, attempts, report))
+
+
+async def _run_answer(call: Call, place: Place, name: str, found: PastRun) -> Answer:
+    run, attempts, report = found
     (shown,) = await _show(call, place, name, [Entry(run)])
-    of_function = await show_function(call, place, run)
+    of_function = await show_function(call, place, run, report)
     return Answer(shown | of_function | {"attempt_list": _show_attempts(run, attempts)})
 
 
@@ -200,7 +209,8 @@ class _Walk:
             window_from_ms = max(self._from_ms, to_ms - window_ms + 1)
             rows_max = size - len(entries) + 1
             found = await self._window(window_from_ms, to_ms, rows_max, position)
-            if window_from_ms < floor_ms and self._past is not None:
+            above = sum(entry.run.scheduled_at_ms >= floor_ms for entry in _page_order(found, position))
+            if window_from_ms < floor_ms and above < rows_max and self._past is not None:
                 found, window_from_ms = await self._with_past(self._past, found, window_from_ms, to_ms, rows_max)
             entries += _page_order(found, position)[:rows_max]
             if len(entries) > size:

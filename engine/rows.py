@@ -37,10 +37,28 @@ class AttemptRow(NamedTuple):
     answer: bytes | None
 
 
+class Report(NamedTuple):
+    """What workers have said of a function's run, in its last attempt that said anything. ``result`` is JSON."""
+
+    attempt: int
+    progress: int | None
+    note: str | None
+    result: bytes | None
+
+
 class FinishedRun(NamedTuple):
-    """What history keeps of a run: whose it is, the run, and its failed attempts in their order."""
+    """What history keeps of a run: whose it is, its failed attempts in their order, and a function's report."""
 
     tenant_id: int
     priority: int
     run: RunRow
     attempts: Sequence[AttemptRow] = ()
+    report: Report | None = None
+
+
+class PastRun(NamedTuple):
+    """What is read back of one."""
+
+    run: RunRow
+    attempts: Sequence[AttemptRow]
+    report: Report | None

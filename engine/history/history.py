@@ -12,7 +12,7 @@ from engine.history.schema import check_history
 from engine.history.session import HistorySession, connect
 from engine.history.times import month_of, months
 from engine.history.write import write_runs
-from engine.rows import AttemptRow, FinishedRun, RunRow
+from engine.rows import AttemptRow, FinishedRun, PastRun, Report, RunRow
 
 RETRY_S = 1.0
 PREPARED = ("record_run", "list_runs", "read_run")
@@ -64,13 +64,14 @@ class History:
 
     async def read_run(
         self, tenant_id: int, job_ids: Sequence[int], scheduled_at_ms: int
-    ) -> tuple[RunRow, list[AttemptRow]] | None:
-        """The run of the first of these jobs that had one at this time, with its failed attempts."""
+    ) -> PastRun | None:
+        """The run of the first of these jobs that had one at this time."""
         session = self._connected()
         for job_id in job_ids:
             values = (tenant_id, job_id, month_of(scheduled_at_ms), scheduled_at_ms)
-            for *run, attempts in await session.query("read_run", values):
-                return RunRow(*run), [AttemptRow(*attempt) for attempt in attempts or ()]
+            for *run, attempts, report in await session.query("read_run", values):
+                failed = [AttemptRow(*attempt) for attempt in attempts or ()]
+                return PastRun(RunRow(*run), failed, Report(*report) if report else None)
         return None
 
     def _connected(self) -> HistorySession:

@@ -93,6 +93,7 @@ def _values(finished: FinishedRun) -> tuple[object, ...]:
         _set(run.finished_at_ms),
         run.demoted,
         attempts or UNSET_VALUE,
+        UNSET_VALUE if finished.report is None else tuple(finished.report),
         write_time_us(run),
     )
 
@@ -102,7 +103,8 @@ def _set(value: int | None) -> object:
 
 
 def _bytes(finished: FinishedRun) -> int:
+    report = len(finished.report.result or b"") + len(finished.report.note or "") if finished.report else 0
     if not finished.attempts:
-        return ROW_BYTES
+        return ROW_BYTES + report
     texts = sum(len(each.detail or "") + len(each.answer or b"") + ATTEMPT_BYTES for each in finished.attempts)
-    return ROW_BYTES + texts
+    return ROW_BYTES + report + texts

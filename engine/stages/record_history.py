@@ -16,15 +16,16 @@ from typing import Any, NamedTuple, Protocol
 from engine.errors import HistoryUnavailable
 from engine.events import Events
 from engine.model import RunState
-from engine.rows import AttemptRow, FinishedRun, RunRow
+from engine.rows import AttemptRow, FinishedRun, Report, RunRow
 from engine.stages.days import DAY_MS
 from engine.store.connection import Row
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
-# A piece: as many runs as a statement of ours has rows, and no more attempts than 8 MB of answers hold.
+# A piece: as many runs as a statement of ours has rows, and no more than 8 MB of attempts and 16 MB of reports.
 RUNS_MAX = 2_000
 ATTEMPTS_MAX = 5_000
+REPORTS_MAX = 250
 
 # A recorder that is silent for this long has lost its partition. A piece takes a second, 20 where Cassandra is slow.
 LEASE_MS = 60_000
@@ -130,15 +131,17 @@ class RecordHistory:
         runs = (await self._shard.execute("finished_runs", values)).rows
         if not runs:
             return Piece([], place._replace(at_ms=place.until_ms, job_id=0))
-        values |= {"last_at": runs[-1][0], "rows_max": ATTEMPTS_MAX}
-        attempts = (await self._shard.execute("attempts_between", values)).rows
-        whole = len(runs) < RUNS_MAX
-        if len(attempts) == ATTEMPTS_MAX:
+        values |= {"last_at": runs[-1][0]}
+        attempts = (await self._shard.execute("attempts_between", values | {"rows_max": ATTEMPTS_MAX})).rows
+        reports = (await self._shard.execute("reports_between", values | {"rows_max": REPORTS_MAX})).rows
+        whole, full = len(runs) < RUNS_MAX, []
+        full += [_key(attempts[-1])] if len(attempts) == ATTEMPTS_MAX else []
+        full += [_key(reports[-1])] if len(reports) == REPORTS_MAX else []
+        if full:
             # The last one's run may have more of them: it begins the next piece, or is one by itself, cut short.
-            runs, whole = [run for run in runs if run[:2] < attempts[-1][:2]] or runs[:1], False
-        last_ms, last_job_id = runs[-1][:2]
-        after = (place.until_ms, 0) if whole else (last_ms, last_job_id)
-        return Piece(_finished(runs, attempts), place._replace(at_ms=after[0], job_id=after[1]))
+            runs, whole = [run for run in runs if _key(run) < min(full)] or runs[:1], False
+        after = (place.until_ms, 0) if whole else _key(runs[-1])
+        return Piece(_finished(runs, attempts, reports), place._replace(at_ms=after[0], job_id=after[1]))
 
     async def _write(self, piece: Piece) -> Piece:
         if piece.runs:
@@ -184,8 +187,9 @@ async def _both(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _finished(runs: Iterable[Row], attempts: Iterable[Row]) -> list[FinishedRun]:
-    """Rows of ``finished_runs`` with those of ``attempts_between``; withdrawn runs never were."""
+def _finished(runs: Iterable[Row], attempts: Iterable[Row], reports: Iterable[Row]) -> list[FinishedRun]:
+    """Rows of ``finished_runs`` with what belongs to them; withdrawn runs never were."""
+    told = {_key(row): Report(*row[2:]) for row in reports}
     failed = {key: [AttemptRow(*row[2:]) for row in rows] for key, rows in itertools.groupby(attempts, _key)}
     finished = []
     for *run, tenant_id, priority in runs:
@@ -193,7 +197,8 @@ def _finished(runs: Iterable[Row], attempts: Iterable[Row]) -> list[FinishedRun]
         if row.state in OPEN:
             raise OpenBelowFloorError(f"run {row.job_id} of {row.scheduled_at_ms} is open below the floor")
         if row.state != RunState.WITHDRAWN:
-            finished.append(FinishedRun(tenant_id, priority, row, failed.get(_key(row), ())))
+            key = _key(row)
+            finished.append(FinishedRun(tenant_id, priority, row, failed.get(key, ()), told.get(key)))
     return finished
 
 

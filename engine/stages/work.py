@@ -17,6 +17,7 @@ from engine.errors import CommitUnknown
 from engine.events import Events
 from engine.model import Definition, OutcomeKind, Overlap, Reason, RunKey, RunState, is_door, mint_door_id
 from engine.outbound.exchange import Outcome
+from engine.rows import Report
 from engine.rules.retry import Verdict
 from engine.rules.work import (
     KINDS,
@@ -426,15 +427,6 @@ def _held_run(row: WorkRow, call: CallPlan, started_ms: int, shard_index: int) -
         call=call,
         shard_index=shard_index,
     )
-
-
-class Report(NamedTuple):
-    """What workers have said of a run, in its last attempt that said anything. ``result`` is JSON."""
-
-    attempt: int
-    progress: int | None
-    note: str | None
-    result: bytes | None
 
 
 async def report_of(shard: Shard, partition_id: int, scheduled_at_ms: int, job_id: int) -> Report | None:

@@ -68,6 +68,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "partitions": "SELECT",
         "recounts": "SELECT, INSERT, UPDATE",
         "recorded": "SELECT, INSERT, UPDATE",
+        "reports": "SELECT",
         "runs": "SELECT, INSERT, UPDATE",
         "secret_keys": "SELECT",
         "signals": "SELECT, DELETE",

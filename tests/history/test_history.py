@@ -72,8 +72,8 @@ def test_what_a_run_lacks_stays_absent_and_large_attempts_come_back_whole(contac
         skipped = run_of(3, AT_MS, state=7, reason=2, outcome=None, status_code=None, started_at_ms=None)
         heavy = run_of(4, AT_MS, attempts=100)
         await history.write([skipped, heavy, *(run_of(5, AT_MS + n * 1000, attempts=5) for n in range(40))])
-        assert await history.read_run(TENANT, [3], AT_MS) == (skipped.run, [])
-        assert await history.read_run(TENANT, [9, 4, 3], AT_MS) == (heavy.run, heavy.attempts)
+        assert await history.read_run(TENANT, [3], AT_MS) == (skipped.run, [], None)
+        assert await history.read_run(TENANT, [9, 4, 3], AT_MS) == (heavy.run, heavy.attempts, None)
         assert await history.read_run(TENANT, [9], AT_MS) is None
         assert len(await history.list_runs(TENANT, 5, AT_MS, AT_MS + DAY_MS, 100)) == 40
 
@@ -166,7 +166,7 @@ def test_p10_a_node_killed_under_load_comes_back_and_everything_acknowledged_is_
 
         async def there(row: RunRow) -> bool:
             try:
-                return await history.read_run(TENANT, [row.job_id], AT_MS) == (row, [])
+                return await history.read_run(TENANT, [row.job_id], AT_MS) == (row, [], None)
             except HistoryUnavailable:
                 return False
 

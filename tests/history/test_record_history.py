@@ -11,7 +11,7 @@ from engine.config import Dsn
 from engine.contact import Contact
 from engine.errors import HistoryUnavailable
 from engine.model import RunState
-from engine.rows import FinishedRun
+from engine.rows import FinishedRun, Report
 from engine.stages import record_history
 from engine.stages.record_history import LEASE_MS, OpenBelowFloorError
 from engine.store.statements import Name
@@ -67,7 +67,8 @@ def test_a_finished_run_is_recorded_whole_with_all_attempts_and_its_day_leaves_m
         found = await past.in_cassandra()
         assert len(found) == RUNS
         assert set(found) == before
-        run, attempts = await past.history.read_run(TENANT, [7, 1000], past.first_ms)
+        run, attempts, report = await past.history.read_run(TENANT, [7, 1000], past.first_ms)
+        assert report is None
         assert (run.state, run.status_code, run.attempt) == (RunState.SUCCEEDED, 200, 2)
         assert (run.started_at_ms, run.finished_at_ms) == (past.first_ms + 1, past.first_ms + 9)
         assert [(each.attempt, each.status_code, each.detail, each.answer) for each in attempts] == [
@@ -240,7 +241,27 @@ def test_a_piece_is_bounded_by_its_attempts_too_and_none_is_left_out(
             at_ms = past.first_ms + n * (2 * 86_400_000 // RUNS) // 1000 * 1000
             found = await past.history.read_run(TENANT, [1000 + n % 5], at_ms)
             assert found is not None
-            assert [each.attempt for each in found[1]] == [1]
+            assert [each.attempt for each in found.attempts] == [1]
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_what_a_function_s_worker_said_is_recorded_with_its_run(
+    shard_dsn: Dsn, contact: Contact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_history, "REPORTS_MAX", 2)
+
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        key = "partition_id, scheduled_at, job_id"
+        told = await past.world.rows(f"SELECT {key} FROM runs ORDER BY scheduled_at LIMIT 50")
+        rows = ", ".join(f"({', '.join(map(str, key))}, 1, 0, 100, 'half', '[{key[1]}]')" for key in told)
+        await past.world.rows(f"INSERT INTO reports VALUES {rows}")
+        await past.turn(past.recorder())
+        assert await past.world.rows("SELECT COUNT(*) FROM reports") == [(0,)]
+        for _, at_ms, job_id in told:
+            found = await past.history.read_run(TENANT, [job_id], at_ms)
+            assert found.report == Report(1, 100, "half", b"[%d]" % at_ms)
 
     run_past(shard_dsn, contact, body)
 
@@ -249,13 +270,12 @@ def test_of_two_writes_of_a_run_the_later_end_wins_whichever_comes_last(shard_ds
     async def body(past: Past) -> None:
         await past.fill(10)
         await past.turn(past.recorder())
-        run, attempts = await past.history.read_run(TENANT, [1000], past.first_ms)
+        run, attempts, _ = await past.history.read_run(TENANT, [1000], past.first_ms)
         older = run._replace(attempt=1, state=int(RunState.FAILED), finished_at_ms=past.first_ms + 8)
         newer = run._replace(attempt=2, state=int(RunState.CANCELLED))
         for row in (newer, older, run):
             await past.history.write([FinishedRun(TENANT, 2, row, attempts)])
-        kept, _ = await past.history.read_run(TENANT, [1000], past.first_ms)
-        assert kept == newer
+        assert (await past.history.read_run(TENANT, [1000], past.first_ms)).run == newer
 
     run_past(shard_dsn, contact, body)
 

@@ -51,6 +51,14 @@ WHERE partition_id = :partition_id
   AND ((scheduled_at = :recorded_at AND job_id > :job_id) OR (scheduled_at > :recorded_at AND scheduled_at <= :last_at))
 ORDER BY scheduled_at, job_id, attempt LIMIT :rows_max
 
+-- name: reports_between
+-- What workers said of those runs.
+SELECT scheduled_at, job_id, attempt, progress, note, result
+FROM reports FORCE INDEX (PRIMARY)
+WHERE partition_id = :partition_id
+  AND ((scheduled_at = :recorded_at AND job_id > :job_id) OR (scheduled_at > :recorded_at AND scheduled_at <= :last_at))
+ORDER BY scheduled_at, job_id LIMIT :rows_max
+
 -- name: days_waiting
 -- Days that are old enough to leave, with about how many runs they have.
 SELECT CAST(PARTITION_DESCRIPTION AS SIGNED), TABLE_ROWS FROM information_schema.PARTITIONS
