@@ -21,6 +21,7 @@ SELECT c.partition_id, c.counted_to, m.mark_at
 FROM counted AS c
 STRAIGHT_JOIN marks AS m ON m.partition_id = c.partition_id
 WHERE c.partition_id IN (:partitions) AND m.mark_at >= c.seen_to + :step_ms AND m.mark_at < c.counted_to + 3600000
+ORDER BY c.seen_to LIMIT :rows_max
 
 -- name: hours_to_recount
 -- What is not counted as a whole yet will be.
