@@ -13,13 +13,11 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from engine.contact import Contact
 from engine.errors import OperatorError
+from engine.trust import tls_problem
 
 PREFIX = "SECONDZERO_"
 
 DSN_EXAMPLE = "mysql://user:password@127.0.0.1:3306/secondzero"
-
-# Instead of a file: the authorities that this machine trusts.
-SYSTEM_AUTHORITIES = "system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,7 @@ def _dsn_problem(scheme: str, path: str, options: Mapping[str, list[str]]) -> st
 def _tls_problem(tls: str, options: Mapping[str, list[str]]) -> str | None:
     if "unix_socket" in options:
         return "a socket takes no tls"
-    if tls == SYSTEM_AUTHORITIES or tls.startswith("/"):
-        return None
-    return f"tls must be {SYSTEM_AUTHORITIES!r} or the absolute path of a file of authorities, not {tls!r}"
+    return tls_problem(tls)
 
 
 def _masked(text: str) -> str:

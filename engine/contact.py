@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote
 
 from engine.errors import OperatorError
+from engine.trust import tls_problem
 
 EXAMPLE = "cassandra://user:password@host1:9042,host2:9042/secondzero?datacenter=dc1"
 PORT = 9042
@@ -20,13 +21,14 @@ _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 @dataclass(frozen=True, slots=True)
 class Contact:
     """Contact points (host, port), a keyspace, an account ('' for none) and the datacenter to talk to (None: that of
-    the first contact point that answers)."""
+    the first contact point that answers). ``tls`` as in the address of a shard (engine/config.py)."""
 
     points: tuple[tuple[str, int], ...]
     keyspace: str
     user: str = ""
     password: str = ""
     datacenter: str | None = None
+    tls: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Contact:
@@ -35,14 +37,17 @@ class Contact:
         if found is None:
             raise _wrong(text, "it is not spelled so")
         account, points, keyspace, query = found.groups()
-        options = parse_qs(query or "")
-        if unknown := options.keys() - {"datacenter"}:
+        options = parse_qs(query or "", keep_blank_values=True)
+        if unknown := options.keys() - {"datacenter", "tls"}:
             raise _wrong(text, f"unknown option {min(unknown)!r}")
+        tls = options.get("tls", [None])[0]
+        if tls is not None and (problem := tls_problem(tls)):
+            raise _wrong(text, problem)
         if not _KEYSPACE.fullmatch(keyspace):
             raise _wrong(text, "it must end in a keyspace: lower-case letters, digits and underscores, at most 48")
         user, _, password = (account or "").partition(":")
         hosts = tuple(_point(text, point) for point in points.split(","))
-        return cls(hosts, keyspace, unquote(user), unquote(password), options.get("datacenter", [None])[0])
+        return cls(hosts, keyspace, unquote(user), unquote(password), options.get("datacenter", [""])[0] or None, tls)
 
     def text(self) -> str:
         """The whole address, password included: for variables that only their owner can read."""
@@ -58,8 +63,9 @@ class Contact:
 
     def _text(self, account: str) -> str:
         points = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.points)
-        datacenter = f"?datacenter={quote(self.datacenter)}" if self.datacenter else ""
-        return f"cassandra://{account}{points}/{self.keyspace}{datacenter}"
+        given = (("datacenter", self.datacenter), ("tls", self.tls))
+        options = "&".join(f"{name}={quote(value)}" for name, value in given if value)
+        return f"cassandra://{account}{points}/{self.keyspace}{'?' if options else ''}{options}"
 
 
 def _point(text: str, point: str) -> tuple[str, int]:

@@ -7,9 +7,7 @@ anything but a complete answer (a row set, a count, or an error the server sent)
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import asyncmy
@@ -17,11 +15,12 @@ from asyncmy.constants import CLIENT
 from asyncmy.errors import MySQLError
 
 from engine.clock import perf_ns
-from engine.config import SYSTEM_AUTHORITIES, Dsn
-from engine.errors import CommitUnknown, Conflict, OperatorError, StoreUnavailable
+from engine.config import Dsn
+from engine.errors import CommitUnknown, Conflict, StoreUnavailable
 from engine.keys import NO_KEYS
 from engine.store import statements
 from engine.store.statements import Value
+from engine.trust import refused_certificate, trusting
 
 # Every statement must answer in this time; a black-holed server must not hold a stage for longer.
 CALL_TIMEOUT_MS = 10_000
@@ -241,25 +240,9 @@ class Connection:
 def _address(dsn: Dsn) -> dict[str, Any]:
     if dsn.unix_socket:
         return {"unix_socket": dsn.unix_socket}
-    return {"host": dsn.host, "port": dsn.port, "ssl": _tls(dsn.tls) if dsn.tls else None}
-
-
-@cache
-def _tls(authorities: str) -> ssl.SSLContext:
-    """The client's side of TLS: no certificate is taken on trust, and nothing is said to a server without one."""
-    try:
-        context = ssl.create_default_context(cafile=None if authorities == SYSTEM_AUTHORITIES else authorities)
-    except OSError as error:
-        raise OperatorError(f"tls={authorities}: not a readable file of certificates (PEM)") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+    return {"host": dsn.host, "port": dsn.port, "ssl": trusting(dsn.tls) if dsn.tls else None}
 
 
 def _why_not(error: Exception) -> str:
     """Why there is no connection, in one line."""
-    refused: BaseException | None = error
-    while refused and not isinstance(refused, ssl.SSLCertVerificationError):
-        refused = refused.__cause__ or refused.__context__
-    if isinstance(refused, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {refused.verify_message}"
-    return str(error) or "no answer in time"
+    return refused_certificate(error) or str(error) or "no answer in time"
