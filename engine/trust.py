@@ -31,6 +31,8 @@ def trusting(authorities: str) -> ssl.SSLContext:
 
 def refused_certificate(error: BaseException | None) -> str | None:
     """Why a server's certificate was refused, if that is what is behind an error."""
-    while error and not isinstance(error, ssl.SSLCertVerificationError):
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is refused: {error.verify_message}"
         error = error.__cause__ or error.__context__
-    return f"its certificate is refused: {error.verify_message}" if error else None
+    return None

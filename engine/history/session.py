@@ -20,7 +20,7 @@ from cassandra.query import BatchStatement, PreparedStatement
 from engine.contact import Contact
 from engine.errors import HistoryUnavailable, OperatorError
 from engine.history.statements import statement
-from engine.trust import refused_certificate, trusting
+from engine.trust import trusting
 
 # A read that finds fewer replicas than this fails, and so does a write: what was recorded is then found again.
 CONSISTENCY: Mapping[str, int] = {
@@ -140,7 +140,7 @@ def told(error: Exception) -> str:
     """What went wrong, on one line: of several nodes, what the first one said."""
     if isinstance(error, NoHostAvailable) and isinstance(error.errors, Mapping) and error.errors:
         node, reason = next(iter(error.errors.items()))
-        return f"{node}: {refused_certificate(reason) or reason}"
+        return f"{node}: {reason}"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -33,7 +33,7 @@ DOWNLOAD_S_MAX = 1_800
 _MACHINE_JAVAS = Path("/usr/lib/jvm")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # Not a secret: Java opens no store without a password.
-_STORE_PASSWORD = "changeit"  # noqa: S105
+_STORE_PASSWORD = "changeit"  # noqa: S105 - that of every Java, and known to all
 
 
 class Java(NamedTuple):
