@@ -25,11 +25,15 @@ class Gather(Generic[A, R]):
     """Calls ``act`` with what has been asked meanwhile; its results belong to the questions in their order.
 
     A result that is an error is raised where it was asked for; an error of the whole batch is everybody's in it.
-    A caller that is cancelled does not end the batch.
+    A caller that is cancelled does not end the batch. With ``linger_s`` the first one waits that long for others: where
+    calls come in answer to ours, as those of workers do, a batch at once would always be a batch of few.
     """
 
-    def __init__(self, act: Callable[[Sequence[A]], Awaitable[Sequence[R | Exception]]]) -> None:
+    def __init__(
+        self, act: Callable[[Sequence[A]], Awaitable[Sequence[R | Exception]]], linger_s: float = 0
+    ) -> None:
         self._act = act
+        self._linger_s = linger_s
         self._waiting: deque[tuple[A, asyncio.Future[R]]] = deque()
         self._runners: set[asyncio.Task[None]] = set()
         self._running = 0
@@ -54,6 +58,8 @@ class Gather(Generic[A, R]):
 
     async def _run(self) -> None:
         while self._waiting:
+            if self._linger_s:
+                await asyncio.sleep(self._linger_s)
             self._begun_at = asyncio.get_running_loop().time()
             batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
             questions, futures = zip(*batch, strict=True)

@@ -30,6 +30,10 @@ from engine.store.tenants import Tenants
 # Payloads are up to 256 KB: fewer of them are kept than an executor keeps of its calls.
 VERSIONS_MAX = 5_000
 
+# A worker's slot waits for the answer to an end; for that to a heartbeat nobody waits.
+ENDS_LINGER_S = 0.005
+BEATS_LINGER_S = 0.05
+
 # With what it signs a whole number of base64 quanta.
 SIGNATURE_BYTES = 17
 # Version, partition, scheduled time, job, attempt, door.
@@ -52,8 +56,12 @@ class WorkPlace:
         works = [Work(shard, door_id, versions, tenants.is_told, clock, events) for shard in placement.shards]
         self.hub = Hub(works, brakes, clock, events)
         self._asked = Asked()
-        self._beats: dict[Shard, Gather[Beat, Renewed | Stale]] = {work.shard: Gather(work.renew) for work in works}
-        self._ends: dict[Shard, Gather[End, WorkRow | Stale]] = {work.shard: Gather(work.settle) for work in works}
+        self._beats: dict[Shard, Gather[Beat, Renewed | Stale]] = {
+            work.shard: Gather(work.renew, BEATS_LINGER_S) for work in works
+        }
+        self._ends: dict[Shard, Gather[End, WorkRow | Stale]] = {
+            work.shard: Gather(work.settle, ENDS_LINGER_S) for work in works
+        }
         self._doors = [Door(work, self._asked, self._waiting, clock) for work in works]
         self._loops = [
             Loop(f"door-{place}", door.run_once, SHOW_MS, clock, events) for place, door in enumerate(self._doors)

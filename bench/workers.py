@@ -1,0 +1,100 @@
+"""Workers of a bench: slots that claim function runs and complete them at once, over plain keep-alive connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
+
+from engine.clock import SystemClock
+from engine.rules.timestamps import parse_time
+
+WAIT = "5s"
+
+
+class Start(NamedTuple):
+    """A run as a worker saw it begin, and its end confirmed; milliseconds since the epoch."""
+
+    job: str
+    scheduled_at_ms: int
+    started_ms: int
+    ended_ms: int
+
+
+class Connection:
+    """One keep-alive connection to the API; one call at a time."""
+
+    def __init__(self, url: str, key: str) -> None:
+        parts = urlsplit(url)
+        self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def post(self, path: str, body: bytes) -> tuple[int, Any]:
+        """Status and body of the answer."""
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(*self._address)
+        head = f"POST {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+        self._writer.write(head.encode() + body)
+        said = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(said.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+        answer = await self._reader.readexactly(length)
+        return int(said[9:12]), orjson.loads(answer) if answer else None
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class Worker:
+    """So many slots that share one claimer, as a worker's process has them."""
+
+    def __init__(self, url: str, key: str, functions: list[str], slots: int, starts: list[Start]) -> None:
+        self._claimer = Connection(url, key)
+        self._slots = [Connection(url, key) for _ in range(slots)]
+        self._free = deque(self._slots)
+        self._functions = functions
+        self._starts = starts
+        self._clock = SystemClock()
+        self._freed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.refused = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await self._claim()
+        finally:
+            for connection in (self._claimer, *self._slots):
+                connection.close()
+
+    async def _claim(self) -> None:
+        while not self._free:
+            self._freed.clear()
+            await self._freed.wait()
+        asked = {"functions": self._functions, "max": len(self._free), "wait": WAIT}
+        status, answer = await self._claimer.post("/v1/work:claim", orjson.dumps(asked))
+        if status != 200:
+            self.refused += 1
+            await asyncio.sleep(0.1)
+            return
+        started_ms = self._clock.now_ms()
+        for run in answer["runs"]:
+            task = asyncio.get_running_loop().create_task(self._complete(self._free.popleft(), run, started_ms))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _complete(self, slot: Connection, run: dict[str, Any], started_ms: int) -> None:
+        status, _ = await slot.post(f"/v1/work/{run['token']}:complete", b"{}")
+        if status == 200:
+            due_ms = parse_time(run["scheduled_at"])
+            self._starts.append(Start(run["job"], due_ms, started_ms, self._clock.now_ms()))
+        else:
+            self.refused += 1
+        self._free.append(slot)
+        self._freed.set()
