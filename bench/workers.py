@@ -35,7 +35,15 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def post(self, path: str, body: bytes) -> tuple[int, Any]:
-        """Status and body of the answer."""
+        """Status and body of the answer; asked again on a new connection where the old one has been closed."""
+        try:
+            return await self._post(path, body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.close()
+            self._reader = None
+            return await self._post(path, body)
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, Any]:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(*self._address)
         head = f"POST {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
