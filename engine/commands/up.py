@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -20,7 +21,7 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.commands.brakes import this_user
-from engine.commands.demo import run_demo
+from engine.commands.demo import demo_key, run_demo
 from engine.commands.migrate import migrate
 from engine.config import GROUPS, NEW_FLEET_HISTORY, Dsn, Settings
 from engine.contact import Contact
@@ -33,6 +34,7 @@ from engine.local.folder import LocalService, announced, held, local_history, lo
 from engine.local.kept import Kept
 from engine.local.listener import free_port, open_listener, url_of
 from engine.local.mysqld import MysqlServer
+from engine.local.worker import KEY_VARIABLE, LocalWorker
 from engine.rules.brakes import BrakeKind
 from engine.settings import KEY_FILE, asked_history, keys_of, load_settings, settings_arguments
 from engine.store.brakes import pull
@@ -58,6 +60,12 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     settings_arguments(parser, GROUPS)
     parser.add_argument("--demo", action="store_true", help="a tenant `demo`, and a thousand jobs for one second")
+    parser.add_argument(
+        "--worker",
+        type=module_and_worker,
+        metavar="MODULE:WORKER",
+        help="a worker of functions beside the rest, by the key in SECONDZERO_API_KEY, else that of the tenant `demo`",
+    )
     parser.add_argument("--paused", action="store_true", help="call nothing until `secondzero resume --all`")
     parser.set_defaults(func=run)
 
@@ -71,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
             settings = replace(settings, secrets_key_file=key_file(settings))
             service, kept = start_all(settings, started, paused=args.paused)
             print(f"ready {service.api}", flush=True)
+            if args.worker:
+                kept.append(start_worker(args.worker, settings, service, started))
             if args.demo:
                 receiver = run_demo(settings.data, service, keys_of(settings), started)
                 kept.append(Kept("the receiver", receiver.start, receiver.exit_status, say))
@@ -80,6 +90,24 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise OperatorError(f"{error.filename or settings.data}: {error.strerror or error}") from error
     return 0
+
+
+def module_and_worker(text: str) -> str:
+    """Where a worker is, as secondzero-worker takes it."""
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODULE:WORKER, for example reports:worker")
+    return text
+
+
+def start_worker(worker: str, settings: Settings, service: LocalService, started: ExitStack) -> Kept:
+    """It is stopped before anything that it needs."""
+    key = os.environ.get(KEY_VARIABLE) or demo_key(settings.data / "demo.key", service, keys_of(settings))
+    local = LocalWorker(worker, service.api, key, settings.data / "log" / "worker.log")
+    say(f"starting the worker {worker}")
+    started.callback(local.stop)
+    local.start()
+    return local.kept()
 
 
 @contextmanager
