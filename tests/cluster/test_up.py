@@ -161,18 +161,38 @@ def test_a_stranger_sees_a_thousand_jobs_called_in_their_second(up, data):
 def follow_the_readme(url: str, data: Path) -> None:
     """Every command of the README's job, as it stands but for the ports and where `secondzero` is."""
     text = README.read_text().replace("http://127.0.0.1:8900", url).replace("9000", str(free_port()))
+    text = text.replace(".venv/bin/secondzero-worker", f"{sys.executable} -m secondzero_client.command")
     text = text.replace(".venv/bin/secondzero", f"{sys.executable} -m engine")
-    serve, put, get_runs, delete, cron = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    serve, put, get_runs, delete, work, put_function, run_function, stats, export, cron = re.findall(
+        r"```sh\n(.*?)```", text, re.DOTALL
+    )
     words = serve.removesuffix("&\n").split()
     served = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=data.parent)
     try:
         assert json.loads(pasted(put, data))["name"] == "every-ten-seconds"
         [run, *_] = until(lambda: json.loads(pasted(get_runs, data))["runs"], RUN_S)
         assert (run["state"], run["status_code"]) == ("succeeded", 200)
+        assert json.loads(pasted(stats, data))
+        assert pasted(export, data).startswith("job,")
         assert json.loads(pasted(delete, data))["name"] == "every-ten-seconds"
     finally:
         end_child(served, STOP_S)
+    follow_the_function(url, data, text, work, [put_function, run_function])
     assert "2027-03-28T01:00:00Z" in pasted(cron, README.parent / "data")
+
+
+def follow_the_function(url: str, data: Path, text: str, work: str, put_and_run: list[str]) -> None:
+    """The README's second example: the worker as it stands there, its job, and what came of a run."""
+    (data.parent / "reports.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
+    worker = subprocess.Popen(["bash", "-ec", f"exec env {work.removesuffix('&' + chr(10))}"], cwd=data.parent)
+    try:
+        job, run = (json.loads(pasted(command, data)) for command in put_and_run)
+        key, at = (data / "demo.key").read_text().strip(), run["scheduled_at"]
+        path = f"{url}/v1/jobs/{job['name']}/runs/{at}"
+        ended = until(lambda: (found := get(path, key))["state"] == "succeeded" and found, RUN_S)
+        assert ended["result"] == {"reports": 2}
+    finally:
+        end_child(worker, STOP_S)
 
 
 def pasted(command: str, data: Path) -> str:
