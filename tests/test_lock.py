@@ -76,11 +76,9 @@ def test_what_the_locked_packages_need_is_locked_and_fits():
 def test_what_is_installed_is_what_is_locked():
     """Or the tests would speak of something else."""
     builders = {canonicalize_name(Requirement(text).name) for text in PROJECT["build-system"]["requires"]}
-    for name, package in locked().items():
+    for name, there in versions_of().items():
         try:
-            assert name in builders or version(name) == package.version, (
-                f"{name}: `make build` installs the locked version"
-            )
+            assert name in builders or version(name) in there, f"{name}: `make build` installs the locked version"
         except PackageNotFoundError:
             continue
 
