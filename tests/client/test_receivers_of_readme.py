@@ -23,7 +23,7 @@ from tests.support.wait import until
 README = (Path(__file__).parent.parent.parent / "client" / "README.md").read_text()
 BLOCKS = {
     block.partition("\n")[0].removeprefix("# ").partition(":")[0]: block
-    for block in re.findall(r"```python\n(# \w+\.py.*?)```", README, re.DOTALL)
+    for block in re.findall(r"```python\n(# \w+\.py.*?)```", README.partition("## A receiver")[2], re.DOTALL)
 }
 # The user's own code: it notes what it does, waits where it is told, and breaks where it is told.
 REPORTS = """

@@ -146,7 +146,7 @@ def test_many_functions_at_once(client: Client, tenant: Tenant) -> None:
 
     job = {"schedule": {"cron": "0 0 1 1 *"}}
     puts = [
-        {"name": f"n{n}", "job": job | {"target": {"function": {"name": "note", "payload": n}}}} for n in range(100)
+        {"name": f"n{n}", "job": job | {"target": {"function": {"name": "note", "payload": n}}}} for n in range(RUNS)
     ]
     client.batch_jobs(puts=puts)
     worker = Worker(client.url, tenant.key, concurrency=8)
