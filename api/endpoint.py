@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -58,8 +59,10 @@ class Endpoint:
         self._service.key_used(key.key_hash, now_ms)
         tenant_id, headers = await self._admit(request, key)
         check_acceptable(request, JSON)
+        call = Call(self._service, request, tenant_id, now_ms, scope=key.scope)
         with one_at_a_time(self._service, request, tenant_id):
-            response = (await handler(Call(self._service, request, tenant_id, now_ms, scope=key.scope))).response()
+            async with self._lane(tenant_id):
+                response = (await handler(call)).response()
         response.headers.update(headers)
         return response
 
@@ -71,12 +74,18 @@ class Endpoint:
         return tenant_id, allowance.headers()
 
 
+    def _lane(self, tenant_id: int) -> AbstractAsyncContextManager[None]:
+        return self._service.lanes.enter(tenant_id)
+
     def _check(self, request: Request, key: ApiKey) -> int:
         return check_scope(key, "GET" if self._reads else request.method, self._full_only)
 
 
 class WorkEndpoint(Endpoint):
     """One URL of the work protocol."""
+
+    def _lane(self, tenant_id: int) -> AbstractAsyncContextManager[None]:
+        return nullcontext()  # a worker's claim waits for work
 
     def _check(self, request: Request, key: ApiKey) -> int:
         return check_worker(key)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +20,9 @@ from engine.store.tenants import Tenant
 REQUESTS_LIMIT, REQUESTS_PER_S = "requests_per_s", 5_000
 JOBS_LIMIT, JOBS_MAX = "jobs", 10_000_000
 DEFAULTS = {REQUESTS_LIMIT: REQUESTS_PER_S, JOBS_LIMIT: JOBS_MAX, TENANT_STARTS_LIMIT: TENANT_STARTS_PER_S}
+
+# What one tenant's calls can put before another's in one process is the work of so many.
+CALLS_AT_ONCE_MAX = 64
 
 # Tenants whose buckets are kept; one that is forgotten begins with a full one.
 BUCKETS_MAX = 50_000
@@ -95,6 +100,44 @@ class _Count:
     @property
     def jobs(self) -> int:
         return self.counted + self.created
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Room for calls, and how many are inside or wait."""
+
+    room: asyncio.Semaphore
+    calls: int = 0
+
+
+class Lanes:
+    """Each tenant's own share of a process: so many of its calls are carried out at once, the others wait their turn.
+
+    A call takes half a millisecond of the process's one core, so this is what one tenant can put before another's.
+    """
+
+    def __init__(self, at_once_max: int) -> None:
+        self._at_once_max = at_once_max
+        self._lanes: dict[int, _Lane] = {}
+
+    @asynccontextmanager
+    async def enter(self, tenant_id: int) -> AsyncIterator[None]:
+        """Inside, the call is carried out; first come, first served."""
+        lane = self._lanes.get(tenant_id)
+        if lane is None:
+            lane = self._lanes[tenant_id] = _Lane(asyncio.Semaphore(self._at_once_max))
+        lane.calls += 1
+        try:
+            async with lane.room:
+                yield
+        finally:
+            lane.calls -= 1
+            if not lane.calls:
+                del self._lanes[tenant_id]
+
+    def __len__(self) -> int:
+        """Tenants with calls under way."""
+        return len(self._lanes)
 
 
 class JobCounts:

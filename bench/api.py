@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         for kind, lua in (("put", _put_lua(key)), ("get", _get_lua(key)), ("batch", _batch_lua(key))):
             progress(f"measuring {kind} for {args.seconds} s")
             connections = args.connections if kind != "batch" else min(8, args.connections)
-            found[kind] = _wrk(url, lua, here.folder / f"{kind}.lua", connections, args.seconds)
+            found[kind] = measured_by_wrk(url, lua, here.folder / f"{kind}.lua", connections, args.seconds)
     puts, reads, batches = found["put"], found["get"], found["batch"]
     return {
         "puts_per_s": puts.per_s,
@@ -84,7 +84,7 @@ async def _tenant(here: World) -> str:
         return created.api_key
 
 
-def _wrk(url: str, lua: str, script: Path, connections: int, seconds: int) -> Measured:
+def measured_by_wrk(url: str, lua: str, script: Path, connections: int, seconds: int) -> Measured:
     script.write_text(lua)
     command = [
         *tool("usr/bin/wrk"),
