@@ -30,6 +30,9 @@ COUNT_MS_MAX = 60_000
 HOURS_PER_TURN = 4
 LOOKS_PER_TURN = 16
 
+# Retries may keep an hour open for a day, and a held run for longer: it is counted anew when it is a quarter older.
+RECOUNT_AGE_PARTS = 4
+
 # The hour that is not over: how far behind the mark what is counted of it may be, and the pause after looking, in
 # multiples of what it took: reading the hour from its beginning again and again must not cost more than a fiftieth.
 SEEN_STEP_MS = 60_000
@@ -101,8 +104,9 @@ class Rollup:
             if is_over:
                 await connection.execute("count_busy_jobs", {**values, "runs_min": RUNS_MIN}, COUNT_MS_MAX)
         if is_over and is_open:
-            due_ms = int((await connection.execute("shard_now")).rows[0][0]) + RECOUNT_MS
-            noted = [(partition_id, hour_ms, due_ms, 1)]
+            now_ms = int((await connection.execute("shard_now")).rows[0][0])
+            pause_ms = max(RECOUNT_MS, (now_ms - to_ms) // RECOUNT_AGE_PARTS)
+            noted = [(partition_id, hour_ms, now_ms + pause_ms, 1)]
             await connection.execute_rows("note_recounts", noted, bytes_max=self._shard.packet_bytes_max)
         elif is_over and marks:
             await connection.execute("delete_recount", {**values, "marks": marks[0][0]})

@@ -13,7 +13,7 @@ from engine.store.shard import Shard
 # A job with so many runs in an hour has a row for it. Those of fewer are read: 8,000 in 30 days at most, some 10 ms.
 RUNS_MIN = 12
 
-# An hour with something open, or something new, is counted anew after this.
+# An hour with something open, or something new, is counted anew after this at the earliest.
 RECOUNT_MS = 300_000
 
 # Runs of a job that are read one by one at most, of each stretch that is not rolled up: some 20 ms.

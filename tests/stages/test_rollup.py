@@ -11,7 +11,7 @@ from engine.model import HOUR_MS, Cron, MissedRuns, RunAt, RunState, partition_o
 from engine.stages import rollup as module
 from engine.stages.days import DAY_MS
 from engine.stages.record import Record
-from engine.stages.rollup import Rollup
+from engine.stages.rollup import RECOUNT_AGE_PARTS, Rollup
 from engine.store.connection import Connection
 from engine.store.dead_letters import retry_dead_letters
 from engine.store.lists import Named
@@ -56,7 +56,7 @@ class Hour:
 
     async def recount(self) -> None:
         """As if the pause before an hour is counted anew were over."""
-        await self.world.rows(f"UPDATE recounts SET due_at = due_at - {RECOUNT_MS + 1}")
+        await self.world.rows("UPDATE recounts SET due_at = 0")
         await self.count()
 
     async def of_tenant(self) -> Sums:
@@ -121,6 +121,9 @@ def test_a_run_that_ends_after_its_hour_was_counted_is_counted_then(shard_dsn: D
         assert await hour.of_tenant() == called(RUNS_MIN)
         await hour.recount()
         assert await hour.of_tenant() == called(RUNS_MIN)
+        (due,) = await hour.world.rows("SELECT due_at FROM recounts")
+        age_ms = hour.world.now_ms - hour.at_ms - HOUR_MS
+        assert due[0] >= hour.world.now_ms + max(RECOUNT_MS, age_ms // RECOUNT_AGE_PARTS)
         await hour.world.rows("UPDATE runs SET state = 4 WHERE state = 3")
         await hour.world.rows("DELETE FROM deferred")
         await hour.recount()
