@@ -53,9 +53,12 @@ def _memories(request: pytest.FixtureRequest, path: Path) -> Iterator[Make]:
         yield from mysql(request.getfixturevalue("mysql_server"))
     else:
         # Transactions as the module opens them by itself, and numbered marks.
-        yield lambda clock: Fence(
-            lambda: sqlite3.connect(path, timeout=10, check_same_thread=False), "numeric", clock=clock
-        )
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(path, timeout=10, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            return connection
+
+        yield lambda clock: Fence(connect, "numeric", clock=clock)
 
 
 def mysql(server: MysqlServer) -> Iterator[Make]:
