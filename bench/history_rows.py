@@ -101,7 +101,8 @@ async def _make_numbers(connection: Connection) -> None:
 async def _fill_day(here: World, connection: Connection, day_ms: int, runs_per_partition: int) -> None:
     step_ms = DAY_MS // runs_per_partition
     for partition in range(here.partitions):
-        times = f"SELECT {day_ms} + n * {step_ms} DIV 1000 * 1000 AS at, {FIRST_JOB} + n AS job FROM bench_numbers"
+        first_job = FIRST_JOB + partition * NUMBERS
+        times = f"SELECT {day_ms} + n * {step_ms} DIV 1000 * 1000 AS at, {first_job} + n AS job FROM bench_numbers"
         await _insert(connection, partition, f"{times} WHERE n < {runs_per_partition} ORDER BY n", None)
 
 

@@ -14,7 +14,7 @@ from engine.errors import OperatorError
 
 BENCHMARKS = (
     *("cron", "wheel", "batch", "fire", "plan", "sustained", "peak"),
-    *("rest", "api", "history", "functions", "walls"),
+    *("rest", "api", "history", "functions", "walls", "record"),
 )
 """Modules of bench, in the order `--help` lists them. Each has `add_arguments(parser)` and `run(args, progress)`, which
 returns what was measured by name, and imports what it is measured against only there: users need not have that."""

@@ -93,10 +93,12 @@ class HistorySession:
         """Blocks: makes a keyspace or a table."""
         self._session.execute(statement(name, keyspace=self.keyspace, **words), timeout=WRITE_TIMEOUT_S)
 
-    def replicas(self, routing_key: bytes) -> tuple[Any, ...]:
-        """The nodes that hold a key's rows."""
+    def replicas(self, routing_key: bytes) -> frozenset[Any]:
+        """The nodes that hold a key's rows; empty where there is no choice."""
         metadata = self.cluster.metadata
-        return tuple(host.endpoint for host in metadata.get_replicas(self.keyspace, routing_key))
+        if len(metadata.all_hosts()) == 1:
+            return frozenset()
+        return frozenset(host.endpoint for host in metadata.get_replicas(self.keyspace, routing_key))
 
     def close(self) -> None:
         self.cluster.shutdown()

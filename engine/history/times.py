@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from engine.rows import RunRow
 
+DAY_MS = 86_400_000
 ATTEMPTS_TOLD_APART = 999
 
 
 def month_of(at_ms: int) -> int:
     """2026-12 is 202612, in UTC."""
-    at = datetime.fromtimestamp(at_ms // 1000, UTC)
+    return _month_of_day(at_ms // DAY_MS)
+
+
+@lru_cache(maxsize=1_000)
+def _month_of_day(day: int) -> int:
+    at = datetime.fromtimestamp(day * DAY_MS // 1000, UTC)
     return at.year * 100 + at.month
 
 

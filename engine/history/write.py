@@ -44,8 +44,8 @@ async def write_runs(session: HistorySession, runs: Sequence[FinishedRun]) -> No
 
 def batches(session: HistorySession, runs: Sequence[FinishedRun]) -> Iterator[list[Any]]:
     """Bound rows of one replica set each, at most BATCH_ROWS_MAX and BATCH_BYTES_MAX; a larger row is alone."""
-    open_batches: dict[tuple[Any, ...], tuple[list[Any], int]] = {}
-    replicas, before = (), None
+    open_batches: dict[frozenset[Any], tuple[list[Any], int]] = {}
+    replicas, before = frozenset[Any](), None
     for run in sorted(runs, key=lambda each: (each.tenant_id, each.run.job_id, each.run.scheduled_at_ms)):
         bound = session.prepared("record_run").bind(_values(run))
         key = (run.tenant_id, run.run.job_id, month_of(run.run.scheduled_at_ms))
