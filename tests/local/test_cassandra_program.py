@@ -30,7 +30,7 @@ def fake_java(home: Path, version: str) -> Path:
 @pytest.fixture(autouse=True)
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without Java and Maven, and no way to get one."""
-    monkeypatch.setenv("PATH", f"{tmp_path}/path:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/path")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java_module, "_MACHINE_JAVAS", tmp_path / "jvm")
     monkeypatch.setattr(java_module, "WHEEL", "no-such-wheel-of-java")
@@ -45,7 +45,7 @@ def fake_mvn(folder: Path, script: str) -> None:
     command.chmod(0o755)
 
 
-WHOLE = f'touch "$out/{ARTIFACT}-{VERSION}.jar" "$out/jamm-0.jar" "$out/netty-osx-x86_64.jar"'
+WHOLE = f'/bin/touch "$out/{ARTIFACT}-{VERSION}.jar" "$out/jamm-0.jar" "$out/netty-osx-x86_64.jar"'
 
 
 @pytest.mark.parametrize("place", ["JAVA_HOME", "PATH", "jvm"])
@@ -57,7 +57,7 @@ def test_the_machine_s_java_17_is_taken_wherever_it_is(
     if place == "JAVA_HOME":
         monkeypatch.setenv("JAVA_HOME", str(home))
     if place == "PATH":
-        monkeypatch.setenv("PATH", f"{home / 'bin'}:/bin")
+        monkeypatch.setenv("PATH", str(home / "bin"))
     assert find_java(silent) == Java(home)
 
 
@@ -92,11 +92,11 @@ def test_a_half_finished_java_is_begun_anew(tmp_path: Path, monkeypatch: pytest.
 
 def test_jars_stand_in_the_cache_once_they_are_whole_and_only_then(tmp_path: Path) -> None:
     folder = tmp_path / "cassandra" / VERSION
-    fake_mvn(tmp_path, 'touch "$out/half.jar"; echo "[ERROR] killed"; exit 1')
+    fake_mvn(tmp_path, '/bin/touch "$out/half.jar"; echo "[ERROR] killed"; exit 1')
     with pytest.raises(OperatorError, match=r"mvn failed: \[ERROR\] killed"):
         fetch_jars(JAVA, silent, cache=tmp_path)
     assert not folder.exists()
-    fake_mvn(tmp_path, f'touch "$out/{ARTIFACT}-{VERSION}.jar"')
+    fake_mvn(tmp_path, f'/bin/touch "$out/{ARTIFACT}-{VERSION}.jar"')
     with pytest.raises(OperatorError, match="is not whole: try again"):
         fetch_jars(JAVA, silent, cache=tmp_path)
     fake_mvn(tmp_path, WHOLE)
