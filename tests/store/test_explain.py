@@ -64,6 +64,17 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     ("lock_dead_runs", ("key",), FENCE, "r", "PRIMARY"),
     ("lock_open_runs", None, {**BOUNDS, "partition_id": 3}, "r", "PRIMARY"),
     ("lock_due_notices", None, {"now_ms": NOW_MS, "rows_max": 100}, "notices", "due"),
+    ("work_ahead", None, {"lanes": [1 << 62, (1 << 62) + 5]}, "deferred", "due"),
+    ("due_work", None, {"lane": 1 << 62, "priority": 2, "now_ms": NOW_MS, "rows_max": 50}, "deferred", "due"),
+    ("lock_work", ("key",), BOUNDS, "r", "PRIMARY"),
+    ("leases_over", ("key",), {"now_ms": NOW_MS}, "d", "PRIMARY"),
+    (
+        "lapsed_work",
+        None,
+        {"partitions": PARTITIONS, "now_ms": NOW_MS, "silence_counts": 1, "over_before": NOW_MS, "rows_max": 1_000},
+        "d",
+        "due",
+    ),
     ("read_signals", None, {"worker_id": 9, "rows_max": 100}, "signals", "PRIMARY"),
 ]
 
