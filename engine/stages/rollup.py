@@ -97,12 +97,10 @@ class Rollup:
             return
         marks = (await connection.execute("marks_of_recount", values)).rows
         is_open = (await connection.execute("open_below", values)).rows
-        (floor,) = (await connection.execute("share_floor")).rows
-        # Below the floor a day may be gone: what was counted of it stands.
-        if hour_ms >= floor[0]:
-            await connection.execute("count_tenants", values, COUNT_MS_MAX)
-            if is_over:
-                await connection.execute("count_busy_jobs", {**values, "runs_min": RUNS_MIN}, COUNT_MS_MAX)
+        # Where the day is gone there is nothing to count, and what was counted of it stands.
+        await connection.execute("count_tenants", values, COUNT_MS_MAX)
+        if is_over:
+            await connection.execute("count_busy_jobs", {**values, "runs_min": RUNS_MIN}, COUNT_MS_MAX)
         if is_over and is_open:
             now_ms = int((await connection.execute("shard_now")).rows[0][0])
             pause_ms = max(RECOUNT_MS, (now_ms - to_ms) // RECOUNT_AGE_PARTS)

@@ -266,7 +266,21 @@ def test_an_hour_that_is_noted_before_it_is_over_is_not_counted_as_if_it_were(sh
     run_hour(shard_dsn, body)
 
 
-def test_an_hour_below_the_floor_keeps_what_was_counted_of_it(shard_dsn: Dsn) -> None:
+def test_a_run_that_ends_below_the_floor_while_its_day_is_there_is_counted(shard_dsn: Dsn) -> None:
+    async def body(hour: Hour) -> None:
+        job = await hour.job("a")
+        await hour.add(job, RunState.WAITING)
+        await hour.count()
+        await hour.world.rows(f"UPDATE floor SET floor_at = {hour.at_ms + HOUR_MS}")
+        await hour.world.rows("UPDATE runs SET state = 4")
+        await hour.world.rows(f"INSERT INTO recounts VALUES ({job.partition_id}, {hour.at_ms}, 0, 1)")
+        await hour.count()
+        assert await hour.of_tenant() == called(1)
+
+    run_hour(shard_dsn, body)
+
+
+def test_an_hour_whose_day_is_gone_keeps_what_was_counted_of_it(shard_dsn: Dsn) -> None:
     async def body(hour: Hour) -> None:
         job = await hour.job("a")
         await hour.add(job, *[RunState.SUCCEEDED] * RUNS_MIN)

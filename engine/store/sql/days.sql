@@ -43,9 +43,6 @@ ALTER TABLE job_hours DROP PARTITION :day
 -- name: drop_day_of_tenant_hours
 ALTER TABLE tenant_hours DROP PARTITION :day
 
--- name: share_floor
-SELECT floor_at FROM floor WHERE id = 1 FOR SHARE
-
 -- name: lock_floor
 SELECT floor_at FROM floor WHERE id = 1 FOR UPDATE NOWAIT
 
