@@ -4,7 +4,7 @@ SECONDS ?= 60
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
 # What depends on the machine's time zone only through a mistake, and takes minutes.
 NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations --ignore=tests/client --ignore=tests/history --ignore=tests/fuzz
-.PHONY: build up test bench check chaos fuzz asan lock sbom clean
+.PHONY: build up test bench check chaos ring fuzz asan lock sbom clean
 build: .venv/built
 # Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.
 .venv/built: requirements.lock pyproject.toml client/pyproject.toml setup.py $(COMPILED)
@@ -23,6 +23,8 @@ chaos: build
 	.venv/bin/python -m tests.cluster.chaos $(SECONDS)
 fuzz: build
 	.venv/bin/python -m tests.fuzz $(SECONDS)
+ring: build
+	.venv/bin/python -m tests.history.ring
 asan: build
 	.ci/asan
 lock: build

@@ -201,9 +201,9 @@ def test_p10_a_node_that_hangs_answers_no_read_for_longer_than_the_bound(
 def test_the_driver_is_loaded_by_no_executor_and_not_where_the_history_is_in_mysql() -> None:
     script = (
         "import sys, engine.__main__, engine.node, engine.executor, engine.keeper, api.service, api.processes;"
-        " from contextlib import suppress; sys.argv = ['secondzero', '--version'];"
+        " from contextlib import suppress; sys.argv = ['secondzero', '--help'];"
         "\nwith suppress(SystemExit): engine.__main__.main()\n"
-        " print([name for name in sys.modules if name.split('.')[0] == 'cassandra'])"
+        "print([name for name in sys.modules if name.split('.')[0] == 'cassandra'])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
