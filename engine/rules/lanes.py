@@ -1,7 +1,8 @@
 """Lanes: who claims a run that waits in ``deferred``: the executors of its partition, or the workers of its function.
 
-A lane is one number, so that one index serves both. Two functions whose lanes met by chance would only see each other's
-rows among their candidates: whoever claims compares tenant and name.
+What a worker has in its hands stands in a lane that nobody claims from: whoever looks for silent workers reads it, and
+not everything that waits for executors. A lane is one number, so that one index serves them all. Two functions whose
+lanes met by chance would only see each other's rows among their candidates: whoever claims compares tenant and name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from hashlib import blake2b
 from engine.model import Definition, FunctionTarget, Overlap
 
 # Partitions lie below it.
+HELD_LANES_FROM = 1 << 16
 WORKERS_LANES_FROM = 1 << 62
 
 _HASH_BYTES = 8
@@ -29,6 +31,11 @@ def offered_lane(partition_id: int, tenant_id: int, definition: Definition) -> i
     if not isinstance(definition.target, FunctionTarget):
         return partition_id
     return workers_lane(tenant_id, definition.target.name)
+
+
+def held_lane(partition_id: int) -> int:
+    """Where a run stands while a worker has it."""
+    return HELD_LANES_FROM + partition_id
 
 
 @lru_cache(10_000)

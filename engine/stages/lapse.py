@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from engine.clock import Clock
 from engine.events import Events
 from engine.model import Definition, RunKey, RunState, is_door
+from engine.rules.lanes import held_lane
 from engine.rules.work import LEASE_MS, lapse_of
 from engine.stages.settlements import Settlement
 from engine.stages.versions import LEASE_BEYOND_TIMEOUT_MS, Versions
@@ -41,7 +42,7 @@ class LapsedWork:
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._shard = shard
-        self._all_partitions = all_partitions
+        self._lanes = [held_lane(partition_id) for partition_id in all_partitions]
         self._ends = Ends(shard, versions, is_told, events, draw)
         self._clock = clock
         self._events = events
@@ -51,7 +52,7 @@ class LapsedWork:
         self._clock.follow(await self._shard.now_ms(), self._shard.index)
         now_ms = self._clock.now_ms()
         values: dict[str, Value] = {
-            "partitions": self._all_partitions,
+            "lanes": self._lanes,
             "now_ms": now_ms,
             "silence_counts": int(await self._silence_counts(now_ms)),
             "over_before": now_ms + LEASE_BEYOND_TIMEOUT_MS,

@@ -25,7 +25,7 @@ from engine.model import (
     is_door,
 )
 from engine.rules.changes import HELD_UNTIL_MS
-from engine.rules.lanes import offered_lane
+from engine.rules.lanes import held_lane, offered_lane
 from engine.rules.notices import About, notice_row
 from engine.rules.work import LEASE_MS
 from engine.stages.held import HeldRun
@@ -226,7 +226,7 @@ class Taking:
             await connection.execute_rows("insert_notices", notices, bytes_max=bytes_max)
 
     async def _write_claimed(self, connection: Connection, take: Take, now_ms: int) -> None:
-        """A claimed run is due in the executors' lane once its holder has lost it; a worker's run has begun."""
+        """A claimed run is due once its holder has lost it; a worker's run has begun."""
         claimed = sorted(take.claimed, key=lambda run: run.key)
         bytes_max = self._shard.packet_bytes_max
         rows = [(*run.key, run.attempt, run.lease_until_ms) for run in claimed]
@@ -240,8 +240,11 @@ class Taking:
             raise Conflict(f"claimed {found} of {len(claimed)} runs")
         if take.door:
             until_ms = {run.key: now_ms + min(LEASE_MS, run.call.timeout_ms) for run in claimed}
-            held_rows = [(*run.key, until_ms[run.key], Reason.SCHEDULED, run.priority) for run in claimed]
-            await connection.execute_rows("insert_deferred", held_rows, bytes_max=bytes_max)
+            held_rows = [
+                (*run.key, until_ms[run.key], Reason.SCHEDULED, run.priority, held_lane(run.key.partition_id))
+                for run in claimed
+            ]
+            await connection.execute_rows("insert_into_lanes", held_rows, bytes_max=bytes_max)
         else:
             due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
             await connection.execute_rows("set_deferred_due", due_rows, bytes_max=bytes_max)

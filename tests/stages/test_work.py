@@ -7,7 +7,7 @@ import pytest
 from engine.config import Dsn
 from engine.errors import CommitUnknown
 from engine.model import Cron, FunctionTarget, OutcomeKind, Overlap, Priority, RetryPolicy, RunAt, RunState
-from engine.rules.lanes import WORKERS_LANES_FROM, workers_lane
+from engine.rules.lanes import WORKERS_LANES_FROM, held_lane, workers_lane
 from engine.rules.work import CANCEL_GRACE_MS, HEARTBEAT_MS, LEASE_MS, Deed, Stop
 from engine.stages.door import Asked, Door
 from engine.stages.lapse import LapsedWork
@@ -145,6 +145,21 @@ def test_three_missed_heartbeats_give_a_run_to_another_worker_and_the_first_is_r
         for deed in Deed:
             assert isinstance(await bench.end(claimed, deed), Stale)
         assert await world.rows("SELECT * FROM runs") == before
+
+    run_world(shard_dsn, body)
+
+
+def test_what_a_worker_has_is_in_nobodys_way_and_goes_back_to_the_lane_of_its_function(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        bench, claimed = await begun(world)
+        (held,) = await world.rows("SELECT lane FROM deferred")
+        assert held == (held_lane(claimed.run.key.partition_id),)
+        await bench.open_for(LEASE_MS + 2_000)
+        # Its lease is over: no executor is woken for it.
+        values = {"partitions": world.partitions, "due_at": world.now_ms}
+        assert (await world.shard.execute("any_due_deferred", values)).rows == ()
+        await bench.lapses()
+        assert await world.rows("SELECT lane FROM deferred") == [(workers_lane(TENANT, FUNCTION),)]
 
     run_world(shard_dsn, body)
 

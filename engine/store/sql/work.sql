@@ -32,13 +32,13 @@ WHERE d.due_at <= :now_ms
 FOR UPDATE
 
 -- name: lapsed_work
--- By deferred.due: runs whose lease is over. A worker's silence counts only while the doors were open; a
+-- By deferred.due: runs in workers' hands whose lease is over. A worker's silence counts only while the doors were open; a
 -- cancel and the end of a run's time count always.
 SELECT r.partition_id, r.scheduled_at, r.job_id
 FROM deferred AS d FORCE INDEX (due)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
-WHERE d.lane IN (:partitions) AND d.priority IN (0, 1, 2, 3) AND d.due_at <= :now_ms AND r.state = 2
+WHERE d.lane IN (:lanes) AND d.priority IN (0, 1, 2, 3) AND d.due_at <= :now_ms AND r.state = 2
   AND NOT r.worker_id & 1
   AND (:silence_counts OR r.cancel_requested OR r.lease_until <= :over_before)
 LIMIT :rows_max
