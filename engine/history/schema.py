@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 from engine.contact import Contact
@@ -11,6 +12,7 @@ from engine.history.session import AWAY, HistorySession, connect, told
 VERSION = 1
 COPIES_MAX = 3
 DAY_S = 86_400
+MARK_BYTES = 16
 
 
 def create_history(contact: Contact, fleet_id: bytes, retention_days: int) -> None:
@@ -37,7 +39,7 @@ def check_history(session: HistorySession, contact: Contact, fleet_id: bytes | N
         raise OperatorError(f"{contact}: no history was created here; run: secondzero migrate --history cassandra …")
     _refuse_newer(session, contact)
     owners = [owner for _, owner in _about(session)]
-    if fleet_id is not None and owners != [fleet_id]:
+    if fleet_id is not None and owners != [fleet_mark(fleet_id)]:
         raise OperatorError(f"{contact}: the keyspace belongs to another fleet; give each its own")
     ttl_s, wanted_s = tables["runs"].options["default_time_to_live"], retention_days * DAY_S
     if ttl_s != wanted_s:
@@ -45,6 +47,12 @@ def check_history(session: HistorySession, contact: Contact, fleet_id: bytes | N
             f"{contact}: its runs live for {ttl_s / DAY_S:g} days, retention_days is {retention_days}: set that, or run"
             f" ALTER TABLE {contact.keyspace}.runs WITH default_time_to_live = {wanted_s}"
         )
+
+
+def fleet_mark(fleet_id: bytes) -> bytes:
+    """What a keyspace is known by as a fleet's. Not the id itself: that is what tokens are signed with, and whoever may
+    read the history may not make any."""
+    return blake2b(b"history", key=fleet_id, digest_size=MARK_BYTES).digest()
 
 
 def _make(session: HistorySession, contact: Contact, fleet_id: bytes, retention_days: int) -> None:
@@ -56,7 +64,7 @@ def _make(session: HistorySession, contact: Contact, fleet_id: bytes, retention_
     session.make("create_about")
     session.make("create_runs", ttl_s=retention_days * DAY_S)
     if not _about(session):
-        session.execute_now("write_about", (VERSION, fleet_id))
+        session.execute_now("write_about", (VERSION, fleet_mark(fleet_id)))
 
 
 def _datacenter(session: HistorySession) -> str:

@@ -20,7 +20,7 @@ from engine.events import Events
 from engine.history import write
 from engine.history.check import check_apart
 from engine.history.history import History
-from engine.history.schema import VERSION, create_history
+from engine.history.schema import VERSION, check_history, create_history, fleet_mark
 from engine.history.session import CONSISTENCY, connect
 from engine.history.times import month_of, months
 from engine.local.cassandra import CassandraServer
@@ -140,6 +140,16 @@ def test_a_keyspace_that_will_not_do_is_refused_in_one_line(contact: Contact) ->
         check_apart(settings_for(contact), FLEET)
     with pytest.raises(OperatorError, match="newer release"):
         create_history(contact, FLEET, RETENTION_DAYS)
+
+
+def test_p9_who_reads_the_history_learns_nothing_that_signs_tokens(contact: Contact) -> None:
+    session = connect(contact)
+    try:
+        ((_, stored),) = session.execute_now("read_about")
+        check_history(session, contact, FLEET, RETENTION_DAYS)
+    finally:
+        session.close()
+    assert stored == fleet_mark(FLEET) != FLEET
 
 
 def test_p10_a_node_killed_under_load_comes_back_and_everything_acknowledged_is_there(
