@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from engine.keys import KeyMissing, Keys
 from engine.model import Definition, FunctionTarget, HttpTarget
@@ -88,17 +89,25 @@ class Versions:
     ) -> dict[VersionKey, CallPlan | Exception]:
         """(partition_id, job_id, version) → plan, or the error that says why it cannot be evaluated."""
         keys = sorted(set(wanted))
-        missing = [key for key in keys if key not in self._known]
+        # Taken out now: what is read, here or for others meanwhile, may make these leave the cache.
+        found = {key: self._known[key] for key in keys if key in self._known}
+        missing = [key for key in keys if key not in found]
         if missing:
             rows = await connection.fetch_rows("read_versions", missing, bytes_max=bytes_max)
-            self._keep(rows, connection.keys)
-        return {key: self._known.get(key, LookupError("the version's row is missing")) for key in keys}
+            found |= self._keep(rows, connection.keys)
+        return {key: found.get(key, LookupError("the version's row is missing")) for key in keys}
 
-    def _keep(self, rows: Sequence[tuple[int, int, int, bytes]], keys: Keys) -> None:
-        for partition_id, job_id, version, stored in rows:
-            self._known[partition_id, job_id, version] = self._ready(stored, job_id, keys)
-        for key in list(self._known)[: max(0, len(self._known) - self._versions_max)]:
+    def _keep(
+        self, rows: Sequence[tuple[int, int, int, bytes]], keys: Keys
+    ) -> dict[VersionKey, CallPlan | Exception]:
+        new = {
+            (partition_id, job_id, version): self._ready(stored, job_id, keys)
+            for partition_id, job_id, version, stored in rows
+        }
+        self._known |= new
+        for key in list(islice(self._known, max(0, len(self._known) - self._versions_max))):
             del self._known[key]
+        return new
 
     def _ready(self, stored: bytes, job_id: int, keys: Keys) -> CallPlan | Exception:
         try:
