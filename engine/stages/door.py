@@ -6,6 +6,7 @@ for is what a run that waits in vain is shown with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from engine.clock import Clock
@@ -24,8 +25,11 @@ FORGET_FUNCTIONS_MS = 30 * 86_400_000
 TIDY_MS = 60_000
 TIDY_ROWS_MAX = 1_000
 
-# Functions remembered by one process; whoever asks for more is remembered for the newest.
+# Functions remembered by one process: the newest, for an hour after they were last asked for. No tenant has more than its
+# share of them, so that names which nobody ever wanted fill neither the memory nor the table.
 FUNCTIONS_MAX = 20_000
+FUNCTIONS_PER_TENANT_MAX = 1_000
+REMEMBERED_MS = 3_600_000
 
 FunctionKey = tuple[int, str]
 
@@ -35,13 +39,28 @@ class Asked:
 
     def __init__(self) -> None:
         self.at_ms: dict[FunctionKey, int] = {}
+        self._of_tenant: Counter[int] = Counter()
 
     def note(self, functions: Iterable[FunctionKey], now_ms: int) -> None:
+        self._forget(now_ms - REMEMBERED_MS)
         for function in functions:
-            self.at_ms.pop(function, None)
+            if self.at_ms.pop(function, None) is None:
+                if self._of_tenant[function[0]] >= FUNCTIONS_PER_TENANT_MAX:
+                    continue
+                self._of_tenant[function[0]] += 1
             self.at_ms[function] = now_ms
-        while len(self.at_ms) > FUNCTIONS_MAX:
-            del self.at_ms[next(iter(self.at_ms))]
+        self._forget(now_ms - REMEMBERED_MS)
+
+    def _forget(self, before_ms: int) -> None:
+        """In the order in which they were last asked for."""
+        while self.at_ms:
+            oldest = next(iter(self.at_ms))
+            if self.at_ms[oldest] >= before_ms and len(self.at_ms) <= FUNCTIONS_MAX:
+                return
+            del self.at_ms[oldest]
+            self._of_tenant[oldest[0]] -= 1
+            if not self._of_tenant[oldest[0]]:
+                del self._of_tenant[oldest[0]]
 
 
 class Door:
