@@ -25,8 +25,8 @@ FORGET_FUNCTIONS_MS = 30 * 86_400_000
 TIDY_MS = 60_000
 TIDY_ROWS_MAX = 1_000
 
-# Functions remembered by one process: the newest, for an hour after they were last asked for. No tenant has more than its
-# share of them, so that names which nobody ever wanted fill neither the memory nor the table.
+# Functions remembered by one process: the newest, for an hour after they were last asked for. No tenant has more than
+# its share of them, so that names which nobody ever wanted fill neither the memory nor the table.
 FUNCTIONS_MAX = 20_000
 FUNCTIONS_PER_TENANT_MAX = 1_000
 REMEMBERED_MS = 3_600_000
