@@ -218,6 +218,7 @@ class Taking:
             await connection.execute_rows("set_deferred_due", sorted(due_rows), bytes_max=bytes_max)
         if take.gone:
             await connection.execute_rows("delete_deferred", sorted(run.key for run in take.gone), bytes_max=bytes_max)
+            await self._leave_active(connection, take.gone, now_ms)
         if take.new_active:
             await self._enter_active(connection, sorted(take.new_active))
         abouts = take.notices + [_about(run) for run in take.invalid]
@@ -248,6 +249,14 @@ class Taking:
         else:
             due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
             await connection.execute_rows("set_deferred_due", due_rows, bytes_max=bytes_max)
+
+    async def _leave_active(self, connection: Connection, gone: Sequence[Waiting], now_ms: int) -> None:
+        """What ends here without a call may have been its job's open run: one given back, or between two tries."""
+        bytes_max = self._shard.packet_bytes_max
+        keys = sorted(run.key for run in gone)
+        if await connection.execute_rows("delete_active", keys, bytes_max=bytes_max):
+            jobs = sorted({run.job_key for run in gone})
+            await connection.execute_rows("wake_overlap_waiters", jobs, {"now_ms": now_ms}, bytes_max=bytes_max)
 
     async def _enter_active(self, connection: Connection, rows: Sequence[Row]) -> None:
         """The key of ``active`` lets one run of a job through, whoever else claims at the same time."""

@@ -14,6 +14,7 @@ from engine.stages.claim import LATE_MS
 from engine.stages.held import PREPARE_MS
 from engine.stages.take import OVERLAP_WAIT_MS
 from engine.stages.versions import Versions
+from engine.store.changes import cancel_run
 from tests.support.world import Worker, World, run_world
 
 
@@ -169,6 +170,26 @@ def test_overlap_wait_defers_one_run_skips_the_rest_and_wakes_it_when_the_open_o
         assert waited.key.scheduled_at_ms == run.key.scheduled_at_ms + 1_000
         counts = await world.rows(f"SELECT COUNT(*) FROM runs WHERE state = {RunState.SKIPPED:d}")
         assert counts == [(1,)]
+
+    run_world(shard_dsn, body)
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.WAIT])
+def test_a_run_that_was_given_back_and_then_cancelled_leaves_its_job_to_the_next_one(
+    shard_dsn: Dsn, overlap: Overlap
+) -> None:
+    async def body(world: World) -> None:
+        worker = await overlapping(world, overlap)
+        (run,) = worker.runs()
+        worker.settle.given_back(run)  # decided, and not written yet, when the cancel comes
+        await cancel_run(world.shard, *run.key)
+        await worker.settle.run_once(world.now_ms)
+        for _ in range(2):  # first the end of the one, then whoever comes next
+            world.clock.advance(1_000)
+            await worker.claim.run_once(world.now_ms)
+        assert (run.key.scheduled_at_ms, RunState.CANCELLED) in await world.states()
+        (following,) = worker.runs()
+        assert await world.rows("SELECT scheduled_at FROM active") == [(following.key.scheduled_at_ms,)]
 
     run_world(shard_dsn, body)
 
