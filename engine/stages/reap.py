@@ -239,7 +239,8 @@ def _fate(run: DeadRun, call: CallPlan | Exception, now_ms: int) -> Fate:
         state = RunState.FAILED
     else:
         state = RunState.WAITING
-    overlap = isinstance(call, CallPlan) and call.definition.overlap != Overlap.ALLOW
+    # Where nobody can tell, it may have been its job's open run.
+    overlap = not isinstance(call, CallPlan) or call.definition.overlap != Overlap.ALLOW
     return Fate(run, state, tries, may_have_fired, overlap, max(due_ms, now_ms))
 
 

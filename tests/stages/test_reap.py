@@ -6,10 +6,13 @@ import pytest
 
 from engine.config import Dsn
 from engine.errors import StoreUnavailable
-from engine.model import OutcomeKind, Reason, RetryPolicy, RunAt, RunState
+from engine.model import OutcomeKind, Overlap, Reason, RetryPolicy, RunAt, RunState
+from engine.outbound.target import Guard
 from engine.stages.held import HeldRun
 from engine.stages.reap import LOST_MS, Reap
 from engine.stages.sweep import BEHIND_MS, STEP_MS
+from engine.stages.versions import Versions
+from engine.store.changes import cancel_run
 from tests.support.world import SETTINGS, Worker, World, run_world
 
 
@@ -65,6 +68,25 @@ def test_p2_a_lost_run_whose_tries_are_used_up_fails_worker_lost_and_is_buried(s
         assert await world.rows("SELECT state, reason FROM runs") == [(RunState.FAILED, Reason.WORKER_LOST)]
         assert await world.rows("SELECT COUNT(*) FROM dead_letters") == [(1,)]
         assert await world.rows("SELECT COUNT(*) FROM notices") == [(1,)]
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_a_cancelled_run_whose_version_cannot_be_read_leaves_its_job_to_the_next_one(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        await world.job("alone", RunAt(world.second(1)), overlap=Overlap.SKIP)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        world.clock.advance(2_000)
+        await worker.claim.run_once(world.now_ms)
+        (run,) = worker.runs()
+        await cancel_run(world.shard, *run.key)
+        await world.rows("UPDATE job_versions SET definition = 'not JSON'")
+        world.versions = Versions(Guard(["127.0.0.0/8"], []))
+        await release(world, worker)
+        await reap_all(world, world.reap())
+        assert await world.states() == [(run.key.scheduled_at_ms, RunState.CANCELLED)]
+        assert await world.rows("SELECT * FROM active") == []
 
     run_world(shard_dsn, body)
 
