@@ -71,7 +71,7 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     (
         "lapsed_work",
         None,
-        {"partitions": PARTITIONS, "now_ms": NOW_MS, "silence_counts": 1, "over_before": NOW_MS, "rows_max": 1_000},
+        {"lanes": PARTITIONS, "now_ms": NOW_MS, "silence_counts": 1, "over_before": NOW_MS, "rows_max": 1_000},
         "d",
         "due",
     ),
