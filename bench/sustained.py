@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from bench.load import Load
 from bench.peak import APSCHEDULER_RUNS, INSTEAD_AHEAD_MS
 from bench.profiled import profiled
 from bench.rounds import Progress, count
-from bench.world import Cpu, World, world
+from bench.world import POLL_S, SETTLED_S_MAX, Cpu, World, world
 from engine.clock import SystemClock
 from engine.errors import OperatorError
 from engine.local.nginx import Sink
@@ -52,8 +53,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         with profiled(here.engine_pids("executor")[0], args.profile):
             made, begun_ms, before = asyncio.run(_store(here, sink, args.runs))
             here.until_called(args.runs, begun_ms + WAIT_MS_MIN + args.runs // CALLS_PER_MS_MIN)
-            here.until_settled()
-        spent = Spent(begun_ms, _last_settled_ms(here), before, here.cpu())
+        spent = Spent(begun_ms, _last_settled_ms(here, args.runs), before, here.cpu())
         here.stop_engine()
         figures = _figures(sink, made, spent)
         if not args.alone:
@@ -72,13 +72,17 @@ async def _store(here: World, sink: Sink, runs: int) -> tuple[Load, int, Cpu]:
         return made, begun_ms, here.cpu()
 
 
-def _last_settled_ms(here: World) -> int:
-    """By the engine's log: health is told twice a second only."""
-    lines = (here.folder / "log" / "engine.log").read_bytes().splitlines()
-    settled = [int(orjson.loads(line)["at_ms"]) for line in lines if b'"run.settled"' in line]
-    if not settled:
-        raise OperatorError(f"the engine settled no run in its time; its log: {here.folder / 'log' / 'engine.log'}")
-    return max(settled)
+def _last_settled_ms(here: World, runs: int) -> int:
+    """When the last of so many runs was settled, by the engine's log: health is told twice a second only."""
+    deadline_ms = SystemClock().now_ms() + SETTLED_S_MAX * 1000
+    while True:
+        lines = (here.folder / "log" / "engine.log").read_bytes().rpartition(b"\n")[0].splitlines()
+        settled = [orjson.loads(line) for line in lines if b'"run.settled"' in line]
+        if sum(line["runs"] for line in settled) >= runs:
+            return max(int(line["at_ms"]) for line in settled)
+        if SystemClock().now_ms() > deadline_ms:
+            raise OperatorError(f"the engine settled too few runs; its log: {here.folder / 'log' / 'engine.log'}")
+        time.sleep(POLL_S)
 
 
 def _figures(sink: Sink, made: Load, spent: Spent) -> dict[str, Any]:
