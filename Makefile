@@ -2,8 +2,6 @@
 PYTHON ?= python3
 SECONDS ?= 60
 COMPILED = $(wildcard engine/_native/*.pyx engine/_native/*.pxd engine/_native/*.h)
-# What depends on the machine's time zone only through a mistake, and takes minutes.
-NOT_FOR_SYDNEY = --ignore=tests/local --ignore=tests/cluster --ignore=tests/migrations --ignore=tests/client --ignore=tests/history --ignore=tests/fuzz
 .PHONY: build up test bench check chaos ring fuzz asan lock sbom clean
 build: .venv/built
 # Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.
@@ -14,7 +12,7 @@ build: .venv/built
 up: build
 	.venv/bin/secondzero up --demo
 test: build
-	TZ=Australia/Sydney .venv/bin/python -m pytest $(NOT_FOR_SYDNEY) && .venv/bin/python -m pytest --cov=engine --cov=api --cov=secondzero_client --cov-branch
+	.ci/tests
 bench: build
 	for name in cron wheel batch fire plan sustained peak rest; do .venv/bin/secondzero bench $$name; done
 check: build
