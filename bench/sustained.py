@@ -50,15 +50,20 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with world(progress, log_level="debug") as here:
         sink = here.start_sink()
         here.start_engine()
-        with profiled(here.engine_pids("executor")[0], args.profile):
-            made, begun_ms, before = asyncio.run(_store(here, sink, args.runs))
-            here.until_called(args.runs, begun_ms + WAIT_MS_MIN + args.runs // CALLS_PER_MS_MIN)
-        spent = Spent(begun_ms, _last_settled_ms(here, args.runs), before, here.cpu())
-        here.stop_engine()
-        figures = _figures(sink, made, spent)
+        figures = measure(here, sink, args.runs, args.profile)
         if not args.alone:
             figures |= _instead(here, sink, min(args.runs, APSCHEDULER_RUNS))
     return figures
+
+
+def measure(here: World, sink: Sink, runs: int, profile: Path | None = None) -> dict[str, Any]:
+    """The figures of a backlog of so many runs; the engine runs before, and is stopped after it."""
+    with profiled(here.engine_pids("executor")[0], profile):
+        made, begun_ms, before = asyncio.run(_store(here, sink, runs))
+        here.until_called(runs, begun_ms + WAIT_MS_MIN + runs // CALLS_PER_MS_MIN)
+    spent = Spent(begun_ms, _last_settled_ms(here, runs), before, here.cpu())
+    here.stop_engine()
+    return _figures(sink, made, spent)
 
 
 async def _store(here: World, sink: Sink, runs: int) -> tuple[Load, int, Cpu]:
