@@ -18,6 +18,7 @@ from api.limits import REQUESTS_LIMIT, limits_of
 from api.requests import Call, Incoming, check_acceptable
 from api.responses import JSON, Answer, problem_response
 from api.service import Service
+from engine.keys import KeyMissing
 from engine.store.tenants import ApiKey
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -136,6 +137,8 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
         response = await answer(request)
     except Exception as error:
         problem = problem_of(error)
+        if isinstance(error, KeyMissing):
+            service.events.emit("api.sealed", request_id=request_id, error=str(error))
         if problem is None:
             service.events.emit("api.failed", request_id=request_id, path=request.url.path, error=error)
             problem = Problem(INTERNAL, f"request {request_id} failed; it is on record here")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from engine.errors import CallerError, Fault, HistoryUnavailable, StoreUnavailable
+from engine.keys import KeyMissing
 
 
 class Kind(NamedTuple):
@@ -89,6 +90,12 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, HistoryUnavailable):
         detail = "runs that have left MySQL cannot be read for now, try again"
         return Problem(UNAVAILABLE, detail, headers={"Retry-After": str(RETRY_AFTER_S)})
+    if isinstance(error, KeyMissing):
+        return Problem(
+            UNAVAILABLE,
+            "what is stored here is sealed, and this host cannot open it for now; nothing has changed, try again",
+            headers={"Retry-After": str(RETRY_AFTER_S)},
+        )
     if isinstance(error, StoreUnavailable):
         return Problem(
             UNAVAILABLE,

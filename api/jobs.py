@@ -25,6 +25,7 @@ from engine.store.connection import Duplicate
 from engine.store.jobs import JobRow, NewJob, find_jobs
 from engine.store.placement import Place
 from engine.store.requests import Once
+from engine.store.sealed import check_opened
 from engine.store.shard import Shard
 
 # A PUT that meets another one of the same name looks again at most this often.
@@ -168,9 +169,12 @@ async def find_job(call: Call, place: Place, name: str) -> JobRow | None:
 
 def read_written(call: Call, document: Any, stored: JobRow | None) -> WrittenJob:
     """The body read beside what is stored; 422 with every fault."""
+    definition = Definition.salvage(stored.definition) if stored else None
+    if definition is not None:
+        check_opened(definition, call.service.placement.first.keys)
     reading = JobReading(
         call.now_ms,
-        stored=Definition.salvage(stored.definition) if stored else None,
+        stored=definition,
         fingerprint=call.service.fingerprint(call.tenant_id),
         judge_url=call.service.guard.judge_url,
     )

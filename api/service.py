@@ -136,9 +136,9 @@ class Service:
     async def _reread(self, now_ms: int) -> bool:
         if not self.placement.complete:
             await self.placement.read()
-        await self._adopt_keys()
         await self.tenants.reread()
         await self.brakes.reread(now_ms)
+        await self._adopt_keys()  # last: where a key is missing, revoked API keys and brakes hold all the same
         if self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
             await self._tell_used_keys()
         return False

@@ -121,6 +121,8 @@ def show_target(target: HttpTarget | FunctionTarget, fingerprint: Callable[[str]
 
 def _show_header(name: str, value: HeaderValue, fingerprint: Callable[[str], str]) -> Any:
     """So that it is read back as it is."""
+    if value.sealed_by:  # it cannot be opened, so nobody can say what it is
+        return {"secret": True}
     if value.secret:
         return {"secret": True, "fingerprint": fingerprint(value.value)}
     return {"value": value.value, "secret": False} if is_secret(name) else value.value
@@ -162,7 +164,7 @@ def _kept_secret(at: str, fingerprint: str | None, reading: Reading) -> HeaderVa
     target = reading.stored.target
     for name, value in target.headers if isinstance(target, HttpTarget) else ():
         same_header = at.endswith(f"/{pointer_part(name)}")
-        if same_header and value.secret and reading.fingerprint(value.value) == fingerprint:
+        if same_header and value.secret and not value.sealed_by and reading.fingerprint(value.value) == fingerprint:
             return value
     return None
 

@@ -93,7 +93,7 @@ class Executor:
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
         resolver, limits = CachingResolver(DnsResolver(), clock), Limits(connections=make_room(Limits().connections))
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, resolver, limits)
-        self._tenancy = Tenancy(Tenants(self._shards[0], clock))
+        self._tenancy = Tenancy(Tenants(self._shards[0], clock), events)
         self._brakes = Brakes(self._shards[0])
         self._leases: list[Lease] = []
         is_told, is_busy = self._tenancy.is_told, self._is_busy

@@ -91,7 +91,7 @@ class Keys:
     def open(self, sealed: Sealed, about: bytes) -> bytes:
         """The secret; KeyMissing without its key, ValueError if it belongs to something else or was changed."""
         if sealed.key_id not in self._ciphers:
-            self._refresh()
+            self._refresh_to_open(sealed.key_id)
         cipher = self._ciphers.get(sealed.key_id)
         if cipher is None:
             raise KeyMissing(f"a secret is encrypted with key {sealed.key_id}, which is not in {self.source}")
@@ -99,6 +99,17 @@ class Keys:
             return cipher.decrypt(sealed.data[:NONCE_BYTES], sealed.data[NONCE_BYTES:], about)
         except InvalidTag as error:
             raise ValueError(f"what key {sealed.key_id} has encrypted was changed, or moved from elsewhere") from error
+
+    def has(self, key_id: str) -> bool:
+        """Whether what this key has sealed can be opened here, as far as was read."""
+        return key_id in self._ciphers
+
+    def _refresh_to_open(self, key_id: str) -> None:
+        """A file that cannot be used for now takes nothing away: what it lacks is missing, and no more is wrong."""
+        try:
+            self._refresh()
+        except OperatorError as error:
+            raise KeyMissing(f"a secret is encrypted with key {key_id}; {error}") from error
 
     def __repr__(self) -> str:
         return f"Keys({', '.join(self._ciphers)})"

@@ -1,7 +1,9 @@
 """Claim: waiting runs that are due (or nearly) are taken through their row in ``deferred``.
 
 The owner of a partition claims a little ahead; anyone may claim what is late, so that a dead owner delays its runs by
-a moment and not by a lease. Runs that must not overlap are claimed under their job's row lock, never ahead.
+a moment and not by a lease. Runs that must not overlap are claimed under their job's row lock, never ahead. Those whose
+secrets are sealed with a key that their owner lacks stand aside; every worker looks there now and then, whether it has
+the key.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from engine.errors import CommitUnknown
 from engine.events import Events
 from engine.model import Definition, Priority, RunKey
 from engine.rules.claiming import chosen
+from engine.rules.lanes import sealed_lane
 from engine.rules.ready import LATE_MS as LATE_CLASS_MS
 from engine.stages.held import PREPARE_MS, HeldRun, HeldRuns
 from engine.stages.lease import Lease
@@ -27,6 +30,9 @@ CANDIDATES_MAX = 1_000
 # What its owner has not claimed this long after it was due is anybody's: it claims ahead, so it is gone or behind. The
 # sum of this, a look at dead processes, a reap and a poll (250 ms each) is what a dead owner delays its runs by.
 LATE_MS = 500
+
+# So often a worker looks whether it can open what others could not.
+SEALED_INTERVAL_MS = 5_000
 
 
 class Claim:
@@ -53,6 +59,8 @@ class Claim:
         self._events = events
         self._taking = Taking(shard, versions, events, is_told)
         self._unknown: list[HeldRun] = []
+        self._sealed_lanes = [sealed_lane(partition_id) for partition_id in all_partitions]
+        self._sealed_at_ms = 0
 
     async def run_once(self, now_ms: int) -> bool:
         """One batch of what is due on my partitions, else of what is late on any; True if there may be more."""
@@ -60,6 +68,7 @@ class Claim:
         room = min(CANDIDATES_MAX, self._held.room())
         if room == 0 or not self._lease.trusted():
             return False
+        await self._claim_sealed(now_ms, room)
         ahead_ms = PREPARE_MS if self._lease.may_claim_ahead() else 0
         mine, anybodys = (self._lease.partitions, now_ms + ahead_ms), (self._all_partitions, now_ms - LATE_MS)
         for partitions, due_at_ms in (mine, anybodys):
@@ -67,6 +76,15 @@ class Claim:
             if candidates and await self._claim(candidates, now_ms, due_at_ms):
                 return len(candidates) == room
         return False
+
+    async def _claim_sealed(self, now_ms: int, room: int) -> None:
+        """One batch of what could not be opened; what still cannot goes to the end of its lane."""
+        if now_ms < self._sealed_at_ms:
+            return
+        self._sealed_at_ms = now_ms + SEALED_INTERVAL_MS
+        candidates = await self._candidates(self._sealed_lanes, now_ms, now_ms, room)
+        if candidates:
+            await self._claim(candidates, now_ms, now_ms)
 
     async def _candidates(
         self, partitions: Sequence[int], now_ms: int, due_at_ms: int, rows_max: int

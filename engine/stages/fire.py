@@ -62,6 +62,9 @@ LIVE_ASKED_MS = 100
 # A tenant that the first shard has not told us of yet is asked for again after this.
 UNKNOWN_TENANT_MS = 50
 
+# A run that cannot be signed is claimed again after this: its tenant's secret is sealed with a key that is not here.
+SEALED_PAUSE_MS = 10_000
+
 
 class Ends(Protocol):
     """Where runs go that need no more firing: the stage that settles their shard."""
@@ -72,7 +75,7 @@ class Ends(Protocol):
 
     def given_back(self, run: HeldRun) -> None: ...
 
-    def held_up(self, run: HeldRun) -> None: ...
+    def held_up(self, run: HeldRun, pause_ms: int = ...) -> None: ...
 
 
 class Fire:
@@ -209,6 +212,9 @@ class Fire:
         if tenant.disabled:
             self._ends[run.shard_index].skipped(run, Reason.TENANT_DISABLED)
             return False
+        if tenant.sealed:
+            self._ends[run.shard_index].held_up(run, SEALED_PAUSE_MS)
+            return False
         head = self._head(run, tenant, run.due_ms)
         run.request = Request(run.tenant_id, call.target.origin, call.method, head, call.body, call.timeout_ms)
         return True
@@ -331,7 +337,7 @@ class Fire:
 
     def _sign_again(self, run: HeldRun, request: Request, now_ms: int) -> None:
         tenant = self._tenant_of(run.tenant_id)
-        if tenant is not None:
+        if tenant is not None and not tenant.sealed:
             request.head = self._head(run, tenant, now_ms)
 
     def _on_done(self, run: HeldRun, outcome: Outcome) -> None:

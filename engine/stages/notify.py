@@ -143,7 +143,8 @@ class Notify:
     async def _tell(
         self, notice: Notice, found: Found | None, call: CallPlan | Exception, now_ms: int
     ) -> bool:
-        """True if the tenant was told, or has no address to be told at. Where a brake is pulled it is told later."""
+        """True if the tenant was told, or has no address to be told at. Where a brake is pulled, or nothing can be
+        signed, it is told later."""
         tenant = await self._tenants.tenants.get(notice.tenant_id)
         own_url = call.definition.on_failure_url if isinstance(call, CallPlan) else None
         url = own_url or (tenant.on_failure_url if tenant else None)
@@ -153,7 +154,7 @@ class Notify:
         if isinstance(target, Refusal):
             self._events.emit("notice.refused", kind=NoticeKind(notice.kind).name.lower(), detail=target.detail)
             return True
-        if self._brakes().stops(tenant.tenant_id) or self._brakes().blocks(target.origin):
+        if tenant.sealed or self._brakes().stops(tenant.tenant_id) or self._brakes().blocks(target.origin):
             return False
         body = orjson.dumps(_document(notice, found, now_ms))
         fixed = fixed_head(target, "POST", _HEADERS, body, self._versions.user_agent)

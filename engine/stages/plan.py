@@ -17,7 +17,7 @@ from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
 from engine.model import Definition, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
 from engine.rules.claiming import DueClass, due_classes
-from engine.rules.lanes import lane_of
+from engine.rules.lanes import lane_of, sealed_lane
 from engine.rules.notices import About, notice_row
 from engine.rules.peaks import is_quiet, planning_horizon_ms
 from engine.rules.planning import JobPlan, PlannedTime, Skip, plan_job
@@ -72,6 +72,7 @@ class Batch:
         self.notices: list[tuple[int, ...]] = []
         self.advances: list[tuple[object, ...]] = []
         self.invalid: list[tuple[object, ...]] = []
+        self.sealed: list[str] = []
 
 
 class Plan:
@@ -152,6 +153,8 @@ class Plan:
             raise
         self._hold(batch.claimed)
         self._events.emit("run.planned", runs=len(batch.runs), jobs=len(batch.advances), shard=self._shard.index)
+        if batch.sealed:
+            self._events.emit("run.sealed", runs=len(batch.sealed), error=batch.sealed[0], shard=self._shard.index)
         return batch
 
     async def _fill(
@@ -362,8 +365,12 @@ def _enter_deferred(
         (*key, job.tenant_id, job.version, RunState.WAITING, call.definition.priority, time.trigger, 0, None, None)
     )
     reason = Reason.CATCH_UP if time.trigger == Trigger.CATCH_UP else Reason.SCHEDULED
-    priority, lane = call.definition.priority, lane_of(job.partition_id, job.tenant_id, call.definition)
-    batch.deferred.append((*key, max(now_ms, time.scheduled_at_ms), reason, priority, lane))
+    lane = lane_of(job.partition_id, job.tenant_id, call.definition)
+    if call.sealed:
+        lane = sealed_lane(job.partition_id)
+        batch.sealed.append(call.sealed)
+    due_at_ms, priority = max(now_ms, time.scheduled_at_ms), call.definition.priority
+    batch.deferred.append((*key, due_at_ms, reason, priority, lane))
     if time.scheduled_at_ms < mark_at_ms:
         batch.below_mark.append((key.partition_id, key.scheduled_at_ms))
 

@@ -86,9 +86,9 @@ class Settle:
         """A claimed run that was not fired: due again at its own moment, and no try is counted."""
         self._return(run, Reason.GIVEN_BACK, 0)
 
-    def held_up(self, run: HeldRun) -> None:
+    def held_up(self, run: HeldRun, pause_ms: int = HELD_PAUSE_MS) -> None:
         """A run that waits for a limit of its own: due again a little later, no try is counted, and it is not late."""
-        self._return(run, Reason.HELD, HELD_PAUSE_MS)
+        self._return(run, Reason.HELD, pause_ms)
 
     def _return(self, run: HeldRun, reason: Reason, pause_ms: int) -> None:
         now_ms = self._clock.now_ms()

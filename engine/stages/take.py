@@ -25,7 +25,7 @@ from engine.model import (
     is_door,
 )
 from engine.rules.changes import HELD_UNTIL_MS
-from engine.rules.lanes import held_lane, offered_lane
+from engine.rules.lanes import held_lane, is_sealed, offered_lane, sealed_lane
 from engine.rules.notices import About, notice_row
 from engine.rules.work import LEASE_MS
 from engine.stages.held import HeldRun
@@ -35,6 +35,8 @@ from engine.store.shard import Shard
 
 # A run that waits for an open run of its job is looked at again after this long, should nobody have woken it.
 OVERLAP_WAIT_MS = 60_000
+# A run whose secrets cannot be opened is looked at again after this long, by whoever comes first.
+SEALED_WAIT_MS = 10_000
 
 
 class Waiting(NamedTuple):
@@ -55,6 +57,7 @@ class Waiting(NamedTuple):
     reason: int
     job_state: int
     name: str | None
+    lane: int
 
     @property
     def key(self) -> RunKey:
@@ -77,6 +80,7 @@ class Take:
         self.offered: list[tuple[Waiting, CallPlan]] = []
         self.new_active: list[Row] = []
         self.waits: list[Waiting] = []
+        self.sealed: list[Waiting] = []
         self.paused: list[Waiting] = []
         self.deleted: list[Waiting] = []
         self.skipped: list[Waiting] = []
@@ -93,7 +97,8 @@ class Take:
     @property
     def dealt_with(self) -> int:
         """How many runs it does something with."""
-        return len(self.claimed) + len(self.offered) + len(self.waits) + len(self.paused) + len(self.gone)
+        kept = len(self.waits) + len(self.paused) + len(self.sealed)
+        return len(self.claimed) + len(self.offered) + kept + len(self.gone)
 
 
 class Taking:
@@ -138,6 +143,7 @@ class Taking:
             connection, [(run.partition_id, run.job_id, run.version) for run in take.rows], self._shard.packet_bytes_max
         )
         overlapping: list[tuple[Waiting, CallPlan]] = []
+        why = ""
         for run in take.rows:
             call = calls[run.partition_id, run.job_id, run.version]
             if run.state not in OPEN_STATES:
@@ -153,10 +159,15 @@ class Taking:
             elif isinstance(call, Exception):
                 self._events.emit("job.invalid", job_id=run.job_id, error=call)
                 take.invalid.append(run)
+            elif call.sealed:
+                take.sealed.append(run)
+                why = call.sealed
             elif call.definition.overlap != Overlap.ALLOW and not take.door:
                 overlapping.append((run, call))
             else:
                 self._let_in(take, run, call, now_ms)
+        if take.sealed:
+            self._events.emit("run.sealed", runs=len(take.sealed), error=why, shard=self._shard.index)
         if overlapping:
             await self._sort_overlapping(connection, take, overlapping, now_ms)
 
@@ -205,8 +216,9 @@ class Taking:
         bytes_max = self._shard.packet_bytes_max
         if take.claimed:
             await self._write_claimed(connection, take, now_ms)
-        if take.offered:
-            lanes = [_offered_row(run, call) for run, call in take.offered]
+        lanes = [_offered_row(run, call) for run, call in take.offered]
+        lanes += [_sealed_row(run, now_ms) for run in take.sealed]
+        if lanes:
             await connection.execute_rows("insert_into_lanes", sorted(lanes), bytes_max=bytes_max)
         await self._end(connection, take.skipped, RunState.SKIPPED, Reason.OVERLAP, now_ms)
         await self._end(connection, take.deleted, RunState.SKIPPED, Reason.DELETED, now_ms)
@@ -249,6 +261,18 @@ class Taking:
         else:
             due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
             await connection.execute_rows("set_deferred_due", due_rows, bytes_max=bytes_max)
+            await self._leave_sealed_lanes(connection, take)
+
+    async def _leave_sealed_lanes(self, connection: Connection, take: Take) -> None:
+        """A run that has been opened is where every other is, for those who look for its holder."""
+        sealed = {run.key for run in take.rows if is_sealed(run.lane)}
+        rows = sorted(
+            (*run.key, run.lease_until_ms, Reason.SCHEDULED, run.priority)
+            for run in take.claimed
+            if run.key in sealed
+        )
+        if rows:
+            await connection.execute_rows("insert_deferred", rows, bytes_max=self._shard.packet_bytes_max)
 
     async def _leave_active(self, connection: Connection, gone: Sequence[Waiting], now_ms: int) -> None:
         """What ends here without a call may have been its job's open run: one given back, or between two tries."""
@@ -310,6 +334,12 @@ def _offered_row(run: Waiting, call: CallPlan) -> tuple[object, ...]:
     """A row of ``insert_into_lanes``."""
     lane = offered_lane(run.partition_id, run.tenant_id, call.definition)
     return (*run.key, run.due_at_ms, Reason.SCHEDULED, run.priority, lane)
+
+
+def _sealed_row(run: Waiting, now_ms: int) -> tuple[object, ...]:
+    """A row of ``insert_into_lanes``: not before it is due, and to be looked at again a while later."""
+    due_at_ms = run.due_at_ms if run.due_at_ms > now_ms else now_ms + SEALED_WAIT_MS
+    return (*run.key, due_at_ms, Reason.HELD, run.priority, sealed_lane(run.partition_id))
 
 
 def _about(run: Waiting) -> About:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.events import Events
 from engine.model import Definition
 from engine.store.tenants import Tenant, Tenants
+
+# While a tenant's secrets cannot be opened the operator is told this often.
+TOLD_INTERVAL_MS = 60_000
 
 
 class Tenancy:
     """Answers from memory; whoever is not known yet is asked for at once, in the background."""
 
-    def __init__(self, tenants: Tenants) -> None:
+    def __init__(self, tenants: Tenants, events: Events) -> None:
         self.wake: Callable[[], None] = lambda: None
         self._tenants = tenants
+        self._events = events
+        self._told: dict[int, str] = {}
+        self._told_at_ms = 0
         self._wanted: set[int] = set()
 
     def known(self, tenant_id: int) -> Tenant | None:
@@ -34,4 +41,13 @@ class Tenancy:
             await self._tenants.tenants.load(sorted(wanted))
         else:
             await self._tenants.reread()
+        self._tell_sealed(now_ms)
         return bool(self._wanted)
+
+    def _tell_sealed(self, now_ms: int) -> None:
+        sealed = self._tenants.sealed
+        if sealed == self._told and now_ms - self._told_at_ms < TOLD_INTERVAL_MS:
+            return
+        self._told, self._told_at_ms = dict(sealed), now_ms
+        for tenant_id, problem in sealed.items():
+            self._events.emit("tenant.sealed", tenant_id=tenant_id, error=problem)

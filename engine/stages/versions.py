@@ -29,11 +29,15 @@ class CallPlan:
 
     __slots__ = (
         "_secrets", "body", "definition", "fixed_head", "function", "is_public", "method", "policy", "refusal",
-        "target", "timeout_ms",
+        "sealed", "target", "timeout_ms",
     )  # fmt: skip
 
-    def __init__(self, definition: Definition, guard: Guard, user_agent: str = USER_AGENT) -> None:
+    def __init__(
+        self, definition: Definition, guard: Guard, user_agent: str = USER_AGENT, *, sealed: str = ""
+    ) -> None:
+        """``sealed`` says why its secrets cannot be opened here: it can be planned and settled, but not called."""
         self.definition = definition
+        self.sealed = sealed
         self.policy = MissedPolicy(definition.missed_runs, definition.max_catch_up)
         self.timeout_ms = definition.timeout_ms
         self.target: Target | None = None
@@ -41,7 +45,7 @@ class CallPlan:
         self.is_public = False
         self._secrets: Sequence[bytes] | None = None
         self.function = definition.target if isinstance(definition.target, FunctionTarget) else None
-        if isinstance(definition.target, HttpTarget):
+        if isinstance(definition.target, HttpTarget) and not sealed:
             self._prepare_http(definition.target, guard, user_agent)
 
     def lease_until_ms(self, due_ms: int, now_ms: int) -> int:
@@ -87,7 +91,10 @@ class Versions:
     async def load(
         self, connection: Connection, wanted: Iterable[VersionKey], bytes_max: int
     ) -> dict[VersionKey, CallPlan | Exception]:
-        """(partition_id, job_id, version) → plan, or the error that says why it cannot be evaluated."""
+        """(partition_id, job_id, version) → plan, or the error that says why it cannot be evaluated.
+
+        A plan that is sealed is read again each time: its key may come.
+        """
         keys = sorted(set(wanted))
         # Taken out now: what is read, here or for others meanwhile, may make these leave the cache.
         found = {key: self._known[key] for key in keys if key in self._known}
@@ -104,7 +111,9 @@ class Versions:
             (partition_id, job_id, version): self._ready(stored, job_id, keys)
             for partition_id, job_id, version, stored in rows
         }
-        self._known |= new
+        self._known |= {
+            key: call for key, call in new.items() if not isinstance(call, CallPlan) or not call.sealed
+        }
         for key in list(islice(self._known, max(0, len(self._known) - self._versions_max))):
             del self._known[key]
         return new
@@ -112,7 +121,7 @@ class Versions:
     def _ready(self, stored: bytes, job_id: int, keys: Keys) -> CallPlan | Exception:
         try:
             return CallPlan(decode_sealed(stored, job_id, keys), self._guard, self.user_agent)
-        except KeyMissing:  # no fault of the job's: it is due as long as it takes to find the key
-            raise
+        except KeyMissing as error:  # no fault of the job's: it is due as long as it takes to find the key
+            return CallPlan(Definition.decode(stored), self._guard, self.user_agent, sealed=str(error))
         except Exception as error:  # whatever is wrong with one job must not hold up the others
             return error

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from engine.clock import Clock
 from engine.errors import CommitUnknown
 from engine.events import Events
-from engine.model import Definition, OutcomeKind, Overlap, Reason, RunKey, RunState, is_door, mint_door_id
+from engine.model import UNREADABLE, Definition, OutcomeKind, Overlap, Reason, RunKey, RunState, is_door, mint_door_id
 from engine.outbound.exchange import Outcome
+from engine.outbound.target import Guard
 from engine.rows import Report
 from engine.rules.retry import Verdict
 from engine.rules.work import (
@@ -39,6 +40,9 @@ from engine.store.statements import Value
 
 # Answers to more questions than this would not fit one statement well.
 LANES_PER_LOOK = 2_000
+
+# What a run is settled by whose version cannot be read: the default policies.
+_UNREADABLE = CallPlan(UNREADABLE, Guard())
 
 
 class Class(NamedTuple):
@@ -328,8 +332,8 @@ class Ends:
         return settled
 
     def _settlement(self, row: WorkRow, end: End | Lapse, call: CallPlan | Exception, now_ms: int) -> Settlement:
-        if isinstance(call, Exception):
-            raise call
+        if isinstance(call, Exception):  # it is judged all the same; should it run again, claiming sets it aside
+            call = _UNREADABLE
         deed = end.deed if isinstance(end, End) else end
         if row.cancel_requested:
             deed = Lapse.CANCELLED

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from engine.keys import Keys
+from engine.errors import OperatorError
+from engine.keys import KeyMissing, Keys
 from engine.store.connection import Row
-from engine.store.sealed import open_definition, seal_definition
+from engine.store.sealed import decode_sealed, seal_definition
 from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 from engine.store.statements import Value
@@ -23,25 +24,35 @@ SECRETS_PER_STEP = 500
 Told = Callable[[int], None]
 """Is told after each step how much has been sealed again so far."""
 
+Unopened = set[str]
+"""Why something stays as it is: its key is not here. It holds up nothing else, but then no key may be forgotten. What
+is damaged opens with no key, and stays as it is too."""
+
 
 async def reseal(shards: Sequence[Shard], told: Told = lambda resealed: None) -> int:
     """Seal everything with the current key; returns how much was sealed with others. The older keys are needed no
-    longer once this has returned; answers to calls with an Idempotency-Key that show a secret are, for a day."""
+    longer once this has returned; answers to calls with an Idempotency-Key that show a secret are, for a day.
+
+    OperatorError at the end where a key was missing: all the rest is sealed again, and no key forgotten.
+    """
     first = shards[0]
     await adopt_keys(first)
     key_id = first.keys.current_id
-    resealed = await _reseal_signing_secrets(first, key_id)
+    unopened: Unopened = set()
+    resealed = await _reseal_signing_secrets(first, key_id, unopened)
     told(resealed)
     for shard in shards:
         for (partition_id,) in (await shard.execute("placed_partitions")).rows:
-            async for count in _steps(shard, partition_id, key_id):
+            async for count in _steps(shard, partition_id, key_id, unopened):
                 resealed += count
                 told(resealed)
+    if unopened:
+        raise OperatorError(f"{'; '.join(sorted(unopened))}: all others ({resealed}) are encrypted again")
     await first.execute("delete_other_secret_keys", {"key_id": key_id})
     return resealed
 
 
-async def _steps(shard: Shard, partition_id: int, key_id: str) -> AsyncIterator[int]:
+async def _steps(shard: Shard, partition_id: int, key_id: str, unopened: Unopened) -> AsyncIterator[int]:
     """A partition's versions in the order of their key, a page of jobs at a time; how many each page had."""
     after_id = 0
     while True:
@@ -57,22 +68,29 @@ async def _steps(shard: Shard, partition_id: int, key_id: str) -> AsyncIterator[
         }
         rows = (await shard.execute("versions_of_other_keys", page)).rows
         if rows:
-            yield await _reseal_versions(shard, rows)
+            yield await _reseal_versions(shard, rows, unopened)
         after_id = int(last_id)
 
 
-async def _reseal_versions(shard: Shard, rows: Sequence[Row]) -> int:
+async def _reseal_versions(shard: Shard, rows: Sequence[Row], unopened: Unopened) -> int:
     new = []
     for partition_id, job_id, version, was, stored in rows:
-        plain = open_definition(bytes(stored), job_id, shard.keys)
+        try:
+            plain = decode_sealed(bytes(stored), job_id, shard.keys).encode()
+        except KeyMissing as error:
+            unopened.add(str(error))
+            continue
+        except (ValueError, LookupError, TypeError):
+            continue
         sealed = seal_definition(plain, job_id, shard.keys)
-        if sealed.key_id is not None:  # else it is damaged, and stays as it is
-            new.append((partition_id, job_id, version, was, sealed.key_id, sealed.definition))
+        new.append((partition_id, job_id, version, was, sealed.key_id, sealed.definition))
+    if not new:
+        return 0
     async with shard.connection() as connection:
         return await connection.execute_rows("reseal_versions", sorted(new), bytes_max=shard.packet_bytes_max)
 
 
-async def _reseal_signing_secrets(first: Shard, key_id: str) -> int:
+async def _reseal_signing_secrets(first: Shard, key_id: str, unopened: Unopened) -> int:
     resealed, after = 0, (0, 0)
     while True:
         values: dict[str, Value] = {
@@ -84,11 +102,19 @@ async def _reseal_signing_secrets(first: Shard, key_id: str) -> int:
         rows = (await first.execute("signing_secrets_of_other_keys", values)).rows
         if not rows:
             return resealed
-        new = [(row[0], row[1], row[2], _resealed(first.keys, row[0], bytes(row[2]))) for row in rows]
-        async with first.connection() as connection:
-            resealed += await connection.execute_rows(
-                "reseal_signing_secrets", new, bytes_max=first.packet_bytes_max
-            )
+        new = []
+        for tenant_id, created_at, stored in rows:
+            try:
+                new.append((tenant_id, created_at, stored, _resealed(first.keys, tenant_id, bytes(stored))))
+            except KeyMissing as error:
+                unopened.add(str(error))
+            except ValueError:
+                continue
+        if new:
+            async with first.connection() as connection:
+                resealed += await connection.execute_rows(
+                    "reseal_signing_secrets", new, bytes_max=first.packet_bytes_max
+                )
         after = rows[-1][0], rows[-1][1]
 
 

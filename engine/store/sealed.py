@@ -1,7 +1,8 @@
 """Definitions as they are stored: the values of secret headers sealed, everything else readable.
 
 Everywhere else a definition is plain, so that equality is decided on what the tenant wrote. What a sealed value belongs
-to is its job and its header.
+to is its job and its header. One that cannot be opened stays sealed wherever it goes, and is stored again as it is: it
+is nobody else's trouble, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.keys import Keys, Sealed
+from engine.keys import KeyMissing, Keys, Sealed
 from engine.model import SEALED_MARK, SECRET_MARK, Definition, HeaderValue, HttpTarget
 
 
@@ -24,11 +25,15 @@ class Stored(NamedTuple):
 
 def seal_definition(plain: bytes, job_id: int, keys: Keys) -> Stored:
     """An encoded definition with its secrets sealed. One without secrets costs a search of its bytes."""
-    if SECRET_MARK not in plain:
+    if SECRET_MARK not in plain and SEALED_MARK not in plain:
         return Stored(plain, None)
     key_ids: set[str] = set()
+    others: set[str] = set()
 
     def seal(name: str, header: HeaderValue) -> HeaderValue:
+        if header.sealed_by:
+            others.add(header.sealed_by)
+            return header
         sealed = keys.seal(header.value.encode(), _about(job_id, name))
         key_ids.add(sealed.key_id)
         return HeaderValue(base64.b64encode(sealed.data).decode(), secret=True, sealed_by=sealed.key_id)
@@ -36,18 +41,28 @@ def seal_definition(plain: bytes, job_id: int, keys: Keys) -> Stored:
     stored = _with_secrets(Definition.decode(plain), seal).encode()
     if len(key_ids) > 1:  # the keys have changed meanwhile: one for all of it
         return seal_definition(plain, job_id, keys)
-    return Stored(stored, min(key_ids, default=None))
+    # What another key has sealed is what a rotation must find.
+    return Stored(stored, min(others - key_ids or key_ids, default=None))
 
 
 def open_definition(stored: bytes, job_id: int, keys: Keys) -> bytes:
-    """The inverse: the encoded definition as it was written. KeyMissing without its key; what is damaged stays as it is
-    stored, so that the job can be answered and set right."""
+    """The inverse: the encoded definition as it was written. What has no key here, or is damaged, stays as it is, so
+    that the job can be answered, and set right."""
     if SEALED_MARK not in stored:
         return stored
     try:
         return decode_sealed(stored, job_id, keys).encode()
-    except (ValueError, LookupError, TypeError):
+    except (KeyMissing, ValueError, LookupError, TypeError):
         return stored
+
+
+def check_opened(definition: Definition, keys: Keys) -> None:
+    """KeyMissing where secrets of it are sealed with a key that is not here: whether it equals another cannot be told.
+    A damaged one can only be replaced."""
+    target = definition.target
+    for _, header in target.headers if isinstance(target, HttpTarget) else ():
+        if header.sealed_by and not keys.has(header.sealed_by):
+            raise KeyMissing(f"a secret is encrypted with key {header.sealed_by}, which is not in {keys.source}")
 
 
 def decode_sealed(stored: bytes, job_id: int, keys: Keys) -> Definition:

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from engine.clock import Clock
 from engine.errors import CallerError, Fault
-from engine.keys import Keys, Sealed
+from engine.keys import KeyMissing, Keys, Sealed
 from engine.model import Definition
 from engine.store.connection import Connection, Duplicate, Row
 from engine.store.requests import Finish, do_nothing
@@ -39,7 +39,10 @@ V = TypeVar("V")
 
 
 class Tenant(NamedTuple):
-    """A tenant as the engine needs it. ``signing_keys``: the newest signs first, older ones while they are valid."""
+    """A tenant as the engine needs it. ``signing_keys``: the newest signs first, older ones while they are valid.
+
+    ``sealed`` says why not all of them can be opened here: nothing can be signed as its receivers expect it.
+    """
 
     tenant_id: int
     name: str
@@ -47,6 +50,7 @@ class Tenant(NamedTuple):
     on_failure_url: str | None
     signing_keys: tuple[bytes, ...]
     limits: Mapping[str, int]
+    sealed: str = ""
 
 
 class ApiKey(NamedTuple):
@@ -129,6 +133,8 @@ class Tenants:
         self._open_secret = lru_cache(KEPT_MAX)(partial(open_secret, first.keys))
         self.keys: Kept[bytes, ApiKey] = Kept(self._load_keys, clock)
         self.tenants: Kept[int, Tenant] = Kept(self._load_tenants, clock)
+        self.sealed: dict[int, str] = {}
+        """Why nothing can be signed for these tenants: only their own runs wait for it."""
 
     async def reread(self) -> None:
         await self.keys.reread()
@@ -154,8 +160,19 @@ class Tenants:
             now_ms = self._clock.now_ms()
             stored = await _fetch(connection, "secrets_by_tenant", tenant_ids, shard, {"now_ms": now_ms})
             limits = await _fetch(connection, "limits_by_tenant", tenant_ids, shard)
-        signing = [(row[0], self._open_secret(row[0], bytes(row[1]))) for row in stored]
-        return {row[0]: _tenant(row, signing, limits) for row in rows}
+        signing = [(row[0], self._opened(row[0], bytes(row[1]))) for row in stored]
+        tenants = {row[0]: _tenant(row, signing, limits) for row in rows}
+        for tenant_id in tenant_ids:
+            self.sealed.pop(tenant_id, None)
+        self.sealed |= {tenant_id: tenant.sealed for tenant_id, tenant in tenants.items() if tenant.sealed}
+        return tenants
+
+    def _opened(self, tenant_id: int, stored: bytes) -> bytes | str:
+        """A signing secret, or why it cannot be opened: that is one tenant's trouble and no other's."""
+        try:
+            return self._open_secret(tenant_id, stored)
+        except (KeyMissing, ValueError) as error:
+            return str(error)
 
 
 async def create_tenant(first: Shard, name: str) -> NewTenant:
@@ -285,13 +302,15 @@ def _api_key(row: Row) -> ApiKey:
     )
 
 
-def _tenant(row: Row, signing: Sequence[tuple[int, bytes]], limits: list[Row]) -> Tenant:
+def _tenant(row: Row, signing: Sequence[tuple[int, bytes | str]], limits: list[Row]) -> Tenant:
     tenant_id, name, disabled_at, on_failure = row
+    opened = [secret for owner, secret in signing if owner == tenant_id]
     return Tenant(
         tenant_id,
         name,
         disabled_at is not None,
         on_failure,
-        tuple(secret for owner, secret in signing if owner == tenant_id),
+        tuple(secret for secret in opened if isinstance(secret, bytes)),
         {limit[1]: limit[2] for limit in limits if limit[0] == tenant_id},
+        next((problem for problem in opened if isinstance(problem, str)), ""),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from engine.config import Secret
 from engine.keys import new_key
 from tests.support.api import CRON_JOB, ApiServer, Tenant, served
-from tests.support.mysql import SchemaPool
+from tests.support.mysql import SchemaPool, query
 
 CANARY = "c4nary-hunter2"
 
@@ -104,6 +105,49 @@ def test_p9_a_fingerprint_keeps_its_value_across_a_change_of_keys(schema_pool: S
             assert headers_of(tenant, "kept") == shown
             key_ids = {row[0] for row in server.rows("SELECT key_id FROM job_versions ORDER BY version")}
             assert len(key_ids) == 2, "a new version is sealed with the new key"
+
+
+def test_p9_a_job_that_cannot_be_opened_is_no_other_jobs_trouble(schema_pool: SchemaPool) -> None:
+    here, elsewhere = new_key(), new_key()
+    with schema_pool.schema() as first:
+        with served([first], secrets_keys=(Secret(elsewhere),)) as server:
+            tenant = server.tenant_of(elsewhere)
+            other = server.tenant_of(here)
+            tenant.put("sealed", job({"Cookie": CANARY}))
+            shown = headers_of(tenant, "sealed")
+            asyncio.run(query(first, "DELETE FROM secret_keys"))  # the other host adopts it after this one starts
+        with served([first], make=False, secrets_keys=(Secret(here),)) as server:
+            tenant.server = other.server = server
+            told: list[str] = []
+            server.service.events.subscribe(lambda name, fields: told.append(name))
+            assert tenant.put("plain").status == other.put("sealed").status == 201
+            assert headers_of(tenant, "sealed") == {"Cookie": {"secret": True}}
+            listed = tenant.get("/v1/jobs").json["jobs"]
+            assert [each["name"] for each in listed] == ["plain", "sealed"]
+            for refused in (
+                tenant.put("sealed", job({"Cookie": CANARY})),
+                tenant.put("sealed", job(shown)),
+                tenant.call(
+                    "PATCH", "/v1/jobs/sealed", {"timeout": "5s"}, {"Content-Type": "application/merge-patch+json"}
+                ),
+                tenant.get("/v1/signing-secrets"),
+                tenant.call("POST", "/v1/signing-secrets:rotate", {}),
+            ):
+                assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+                assert "sealed" in refused.json["detail"]
+            assert told.count("api.sealed") == 5
+            both = {"puts": [{"name": name, "job": job({"Cookie": "b"})} for name in ("sealed", "plain", "new")]}
+            results = tenant.call("POST", "/v1/jobs:batch", both).json["results"]
+            assert [result["status"] for result in results] == [503, 200, 201]
+            assert other.get("/v1/signing-secrets").status == 200
+            assert tenant.call("POST", "/v1/jobs/sealed:pause", {}).status == 200
+            assert tenant.call("POST", "/v1/jobs/sealed:resume", {}).status == 200
+        asyncio.run(query(first, "DELETE FROM secret_keys"))
+        with served([first], make=False, secrets_keys=(Secret(here), Secret(elsewhere))) as server:
+            tenant.server = server
+            assert tenant.job("sealed")["version"] == 3
+            assert tenant.put("sealed", job({"Cookie": CANARY})).json["version"] == 3, "nothing was lost"
+            assert tenant.call("DELETE", "/v1/jobs/sealed").status == 200
 
 
 @pytest.fixture(scope="module")

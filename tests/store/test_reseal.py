@@ -14,7 +14,7 @@ from engine.keys import KeyMissing, Keys, new_key
 from engine.model import Cron, Definition, HeaderValue, HttpTarget, partition_of
 from engine.outbound.target import Guard
 from engine.stages.versions import CallPlan, Versions
-from engine.store.changes import Windows, edit_job
+from engine.store.changes import Windows, edit_job, pause_job
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.reseal import JOBS_PER_STEP, reseal
 from engine.store.service_key import adopt_keys, check_keys, secret_keys
@@ -91,8 +91,10 @@ def test_p9_executors_open_a_secret_once_when_they_load_its_version(shard_dsn: D
         assert isinstance(call, CallPlan)
         assert f"X-Key: {SECRET}\r\n".encode() in call.fixed_head
         lost = with_keys(world.shard, NEW)
-        with pytest.raises(KeyMissing):  # the job is not set aside: it waits for the key
-            await load(lost, job)
+        sealed = await load(lost, job)
+        assert isinstance(sealed, CallPlan), "the job is not set aside: it waits for the key"
+        assert sealed.target is None
+        assert f"key {shard.keys.current_id}, which is not in" in sealed.sealed
         moved = job._replace(job_id=job.job_id + 1)
         await world.rows("UPDATE job_versions SET job_id = job_id + 1")
         assert isinstance(await load(shard, moved), ValueError), "a secret copied to another job is none there"
@@ -127,6 +129,60 @@ def test_p9_a_rotation_seals_everything_again_in_small_steps_and_once(shard_dsn:
             (new.keys.current_id,),
         ]
         for shard in (old, both, new):
+            await shard.close()
+
+    run_world(shard_dsn, body)
+
+
+def test_p9_a_rotation_goes_past_what_it_cannot_open_and_then_forgets_no_key(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        old, both = with_keys(world.shard, OLD), with_keys(world.shard, NEW, OLD)
+        stranger = with_keys(world.shard, new_key())
+        await adopt_keys(old)
+        tenant = await create_tenant(old, "acme")
+        other = await create_tenant(stranger, "other")
+        spoilt = await create_tenant(old, "spoilt")
+        await world.rows(
+            f"UPDATE signing_secrets SET secret = CONCAT(secret, 'x') WHERE tenant_id = {spoilt.tenant_id}"
+        )
+        await create_jobs(old, [new_job(tenant.tenant_id, f"job-{number}") for number in range(5)])
+        await create_jobs(stranger, [new_job(tenant.tenant_id, "strange")])
+        with pytest.raises(OperatorError, match=f"key {stranger.keys.current_id}, which is not in") as caught:
+            await reseal([both])
+        assert "\n" not in str(caught.value)
+        assert await world.rows("SELECT DISTINCT key_id FROM job_versions ORDER BY key_id") == sorted(
+            [(both.keys.current_id,), (stranger.keys.current_id,)]
+        )
+        assert len(await secret_keys(both)) == 2, "the old key may still be needed"
+        assert await secrets_of(both, tenant.tenant_id)
+        with pytest.raises(KeyMissing):
+            await secrets_of(both, other.tenant_id)
+        for shard in (old, both, stranger):
+            await shard.close()
+
+    run_world(shard_dsn, body)
+
+
+def test_p9_what_cannot_be_opened_is_stored_again_as_it_is(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        old, new, both = (with_keys(world.shard, *keys) for keys in ((OLD,), (NEW,), (NEW, OLD)))
+        await create_jobs(old, [new_job(1, "a")])
+        sealed = await find(new, 1, "a")
+        assert SECRET.encode() not in sealed.definition
+        await pause_job(new, sealed, None, Windows())
+        paused = await find(both, 1, "a")
+        assert (paused.version, paused.definition) == (2, DEFINITION.encode())
+        # Sealed by two keys at once, it is found by a rotation until neither of them is needed.
+        target = Definition.decode((await find(new, 1, "a")).definition).target
+        assert isinstance(target, HttpTarget)
+        more = HttpTarget(target.url, headers=(*target.headers, ("X-More", HeaderValue("more", secret=True))))
+        assert await edit_job(new, await find(new, 1, "a"), replace(DEFINITION, target=more), None, Windows())
+        assert await world.rows("SELECT key_id FROM job_versions WHERE version = 3") == [(old.keys.current_id,)]
+        await adopt_keys(old)
+        assert await reseal([both]) == 3
+        target = Definition.decode((await find(new, 1, "a")).definition).target
+        assert [value.value for _, value in target.headers] == ["*/*", SECRET, "more"]
+        for shard in (old, new, both):
             await shard.close()
 
     run_world(shard_dsn, body)

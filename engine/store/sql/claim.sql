@@ -16,7 +16,8 @@ SELECT partition_id FROM partitions WHERE partition_id IN (:partitions) FOR SHAR
 -- The candidates' runs with their deferred rows; what another claimer holds is left to it. The job's state is read
 -- without a lock: a pause or delete that is not yet committed holds the runs that it has found.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.tenant_id, r.version, r.state, r.priority, r.trigger_kind,
-       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason, COALESCE(j.state, 4), j.name
+       r.attempt, r.tries, r.cancel_requested, d.due_at, d.reason, COALESCE(j.state, 4), j.name,
+       d.lane
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
