@@ -39,7 +39,9 @@ def serve_sockets(settings: Settings, events: Events, tenants: socket.socket, op
 
 
 async def _serve(settings: Settings, events: Events, tenants: socket.socket, operators: socket.socket | None) -> None:
-    service = Service(settings, SystemClock(), events)
+    sockets = [tenants] if operators is None else [tenants, operators]
+    listening = [each.getsockname()[:2] for each in sockets if each.family != socket.AF_UNIX]
+    service = Service(settings, SystemClock(), events, listening)
     try:
         await service.start()
         servers = [(make_server(service, settings, routes(service)), tenants)]

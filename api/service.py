@@ -18,9 +18,11 @@ from engine.clock import Clock
 from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
+from engine.listening import databases_of
 from engine.outbound.target import guard_of
 from engine.service import Service as Loop
 from engine.settings import keys_of
+from engine.stages.fleet_listeners import FleetListeners
 from engine.store.admin import note_keys_used
 from engine.store.brakes import Brakes
 from engine.store.changes import Windows
@@ -57,7 +59,10 @@ class Creation(NamedTuple):
 class Service:
     """Made once for a process; ``start`` before the first call, ``stop`` after the last."""
 
-    def __init__(self, settings: Settings, clock: Clock, events: Events) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, events: Events, listening: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """``listening``: address and port of this process's sockets."""
         keys = keys_of(settings)
         shards = [
             Shard(dsn, index, connections_max=CONNECTIONS_PER_SHARD, keys=keys)
@@ -69,6 +74,9 @@ class Service:
         self.events = events
         self.guard = guard_of(settings)
         self.tenants = Tenants(self.placement.first, clock)
+        self._listeners = FleetListeners(
+            self.placement.first, self.guard, clock, [*listening, *databases_of(settings)]
+        )
         self.brakes = Brakes(self.placement.first)
         self.lanes = Lanes(CALLS_AT_ONCE_MAX)
         self.rates = RequestRates(clock, settings.api_processes * settings.api_hosts)
@@ -92,6 +100,7 @@ class Service:
         await self.placement.read()
         with suppress(StoreUnavailable):
             await self._adopt_keys()
+            await self._listeners.reread()
             await self.brakes.reread(self.clock.now_ms())
         if self.history is not None:
             self.history.start()
@@ -138,6 +147,7 @@ class Service:
             await self.placement.read()
         await self.tenants.reread()
         await self.brakes.reread(now_ms)
+        await self._listeners.reread()
         await self._adopt_keys()  # last: where a key is missing, revoked API keys and brakes hold all the same
         if self.clock.boot_ms() - self._used_told_boot_ms >= TELL_USED_MS:
             await self._tell_used_keys()

@@ -23,6 +23,7 @@ from engine.service import RunOnce, Service
 from engine.settings import keys_of
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
+from engine.stages.fleet_listeners import FleetListeners
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
@@ -93,7 +94,8 @@ class Executor:
         self._held = HeldRuns(clock.now_ms(), HELD_MAX)
         resolver, limits = CachingResolver(DnsResolver(), clock), Limits(connections=make_room(Limits().connections))
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, resolver, limits)
-        self._tenancy = Tenancy(Tenants(self._shards[0], clock), events)
+        listeners = FleetListeners(self._shards[0], guard, clock)
+        self._tenancy = Tenancy(Tenants(self._shards[0], clock), listeners, events)
         self._brakes = Brakes(self._shards[0])
         self._leases: list[Lease] = []
         is_told, is_busy = self._tenancy.is_told, self._is_busy

@@ -11,6 +11,7 @@ from engine.config import Settings
 from engine.events import Events
 from engine.health import Board, Report
 from engine.health_app import health_app
+from engine.listening import databases_of
 from engine.metrics import Metrics
 from engine.outbound.client import HttpClient
 from engine.outbound.head import user_agent_with
@@ -22,6 +23,7 @@ from engine.service import RunOnce, Service
 from engine.settings import keys_of
 from engine.stages.backlog import Backlog
 from engine.stages.days import Days
+from engine.stages.fleet_listeners import FleetListeners
 from engine.stages.lapse import LapsedWork
 from engine.stages.neighbours import Neighbours
 from engine.stages.notify import Notify
@@ -78,6 +80,8 @@ class Keeper:
         self._guard = guard_of(self._settings)
         resolver = CachingResolver(DnsResolver(), self._clock)
         self._client = HttpClient(asyncio.get_running_loop(), self._clock, self._guard, resolver)
+        places = [("127.0.0.1", self._settings.metrics_port), *databases_of(self._settings)]
+        self._listeners = FleetListeners(shards[0], self._guard, self._clock, places)
         self._tenants = Tenants(shards[0], self._clock)
         self._brakes = Brakes(shards[0])
         self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
@@ -112,7 +116,7 @@ class Keeper:
         self._serve(f"work-seen-{number}", WorkSeen(shard, self._clock, self._events).run_once, BACKLOG_INTERVAL_MS)
         self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
         self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
-        self._serve(f"notify-{number}", notify.run_once, NOTIFY_INTERVAL_MS)
+        self._serve(f"notify-{number}", self._once_fleet_is_known(notify.run_once), NOTIFY_INTERVAL_MS)
         record = Record(shard, partitions, self._settings, self._events)
         self._serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
         rollup = Rollup(shard, partitions, self._clock, self._events)
@@ -139,7 +143,16 @@ class Keeper:
             self._events.emit("brake.released", **_about(brake), who=brake.released_by)
         return False
 
+    def _once_fleet_is_known(self, run_once: RunOnce) -> RunOnce:
+        """No notice is sent before the guard knows where the fleet listens."""
+
+        async def run(now_ms: int) -> bool:
+            return self._listeners.known and await run_once(now_ms)
+
+        return run
+
     async def _reread_tenants(self, now_ms: int) -> bool:
+        await self._listeners.reread()
         await self._tenants.reread()
         return False
 

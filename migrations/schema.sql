@@ -211,6 +211,15 @@ CREATE TABLE `limits` (
   PRIMARY KEY (`tenant_id`,`name`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
+CREATE TABLE `listeners` (
+  `address` varchar(45) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `port` smallint unsigned NOT NULL,
+  `machine` varchar(128) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `seen_at` bigint NOT NULL,
+  PRIMARY KEY (`address`,`port`,`machine`),
+  KEY `seen` (`seen_at`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `marks` (
   `partition_id` smallint unsigned NOT NULL,
   `mark_at` bigint NOT NULL,

@@ -42,6 +42,7 @@ from engine.service import Service
 from engine.settings import keys_of
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
+from engine.stages.fleet_listeners import FleetListeners
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
@@ -169,7 +170,8 @@ class Worker:
         )  # fmt: skip
         self.settle = Settle(self._shard, self.held, clock, events, lambda *_: False, lambda: False)
         self._client = HttpClient(asyncio.get_running_loop(), clock, guard, DnsResolver())
-        tenancy = Tenancy(Tenants(self._beat_shard, clock))
+        listeners = FleetListeners(self._beat_shard, guard, clock)
+        tenancy = Tenancy(Tenants(self._beat_shard, clock), listeners, events)
         self._tenancy = tenancy
         leases, settles = [self.lease], [self.settle]
         self.fire = Fire(self.held, leases, self._client, tenancy.known, lambda: RELEASED, settles, clock, events)

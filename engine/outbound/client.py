@@ -75,6 +75,8 @@ class HttpClient:
         self.short: dict[Pool, None] = {}  # pools that found no room for a connection, the first one first
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._guard = guard
+        guard.on_learned.add(self.close_refused)
 
     def send(self, request: Request, on_done: Done, token: Hashable) -> None:
         """Send now; ``on_done(token, outcome)`` is called once, never from within this call."""
@@ -119,9 +121,15 @@ class HttpClient:
         """Connections that wait for a request."""
         return sum(len(pool.idle) for pool in self._pools.values())
 
+    def close_refused(self) -> None:
+        """Serve nothing more on connections to what has turned out to be one of our own listeners."""
+        for pool in list(self._pools.values()):
+            pool.retire(lambda origin, address: self._guard.judge_address(origin, address) is not None)
+
     async def close(self) -> None:
         """Abort every request and close every connection; nobody is told."""
         self._closing = True
+        self._guard.on_learned.discard(self.close_refused)
         self._requests.clear()
         self.deadlines.close()
         pools = list(self._pools.values())

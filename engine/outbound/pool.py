@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.model import OutcomeKind
@@ -138,6 +139,14 @@ class Pool:
         finally:
             self._warming -= 1
             self.drop_if_unused()
+
+    def retire(self, refused: Callable[[Origin, str], bool]) -> None:
+        """Close the connections whose address is refused now, those in use after their answer."""
+        for connection in [each for each in self.connections if refused(self.key[1], each.address)]:
+            if connection.request is None:
+                connection.close()
+            else:
+                connection.opened_ms = -AGE_MS_MAX
 
     def grow(self) -> None:
         """Open connections for waiting requests, within the bounds."""

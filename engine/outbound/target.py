@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import lru_cache
 
 from engine.config import Settings
+from engine.listening import EVERY_ADDRESS, addresses_of, places_of
 from engine.rules.target_text import DEFAULT_PORTS, Origin, Refusal, Target, is_address, read_target
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -59,8 +60,6 @@ SPECIAL_IPV6 = _table(
     "3fff::/20 documentation",
 )
 
-_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to these, listeners given as such are recognised
-
 
 def is_local(address: str) -> bool:
     """Whether an address is one of this machine's: only such an address can be bound."""
@@ -74,12 +73,9 @@ def is_local(address: str) -> bool:
 
 
 def guard_of(settings: Settings) -> Guard:
-    """The guard that an operator has set: what is allowed, and of this service's own what can be reached over TCP."""
-    own = [(settings.listen, settings.port), ("127.0.0.1", settings.metrics_port)]
-    own += [] if settings.admin_port is None else [(settings.admin_listen, settings.admin_port)]
-    own += [(dsn.host, dsn.port) for dsn in (*settings.shards, *settings.keeper_shards) if dsn.unix_socket is None]
-    own += settings.cassandra.points if settings.cassandra else ()
-    resolved = [(address, port) for host, port in own for address in _addresses(host)]
+    """The guard that an operator has set: what is allowed, and what is this service's own as far as these settings say;
+    the rest of the fleet is learned (engine/stages/fleet_listeners.py)."""
+    resolved = [(address, port) for host, port in places_of(settings) for address in addresses_of(host)]
     return Guard(settings.allow_networks, settings.allow_ports, resolved)
 
 
@@ -103,13 +99,29 @@ class Guard:
     ) -> None:
         self._allowed_networks = tuple(ipaddress.ip_network(network) for network in allowed_networks)
         self._allowed_ports = frozenset(allowed_ports)
-        self._own_listeners = {(str(ipaddress.ip_address(address)), port) for address, port in own_listeners}
+        self._given = frozenset(_canonical(own_listeners))
+        self._own_listeners: Set[tuple[str, int]] = self._given
         self._own_ports = {port for _, port in self._own_listeners}
+        self.generation = 0
+        """Grows whenever a URL may be judged differently than before."""
+        self.on_learned: set[Callable[[], None]] = set()
         self._is_local = is_local
         # Jobs share their origins; the address is judged again, and for good, when it is dialled.
         self._judged = lru_cache(maxsize=ORIGINS_KEPT)(self._judge_origin)
         self.is_operators = lru_cache(maxsize=ORIGINS_KEPT)(self._is_operators)
         """Whether an origin is an address in a network that the operator allows, free of the limits on public ones."""
+
+    def learn(self, listeners: Iterable[tuple[str, int]]) -> None:
+        """What the rest of the fleet listens on now, beside what was given at the start."""
+        known = self._given | set(_canonical(listeners))
+        if known == self._own_listeners:
+            return
+        self._own_listeners = known
+        self._own_ports = {port for _, port in known}
+        self.generation += 1
+        self._judged.cache_clear()
+        for tell in self.on_learned:
+            tell()
 
     def judge_url(self, url: str) -> Target | Refusal:
         """What can be said of a URL without resolving its name: for PUT. Not the last word, see judge_address."""
@@ -149,7 +161,7 @@ class Guard:
     def _is_own(self, address: str, port: int) -> bool:
         if (address, port) in self._own_listeners:
             return True
-        everywhere = any((any_address, port) in self._own_listeners for any_address in _EVERY_ADDRESS)
+        everywhere = any((any_address, port) in self._own_listeners for any_address in EVERY_ADDRESS)
         return everywhere and self._is_local(address)
 
     def _is_allowed(self, address: Address) -> bool:
@@ -161,12 +173,10 @@ class Guard:
         return Refusal("port_refused", f"port {origin.port} is not allowed for {origin.scheme}")
 
 
-def _addresses(host: str) -> set[str]:
-    """The addresses of a host of ours; none where it is not known, for then nothing reaches it by that name."""
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        return set()
+def _canonical(listeners: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """One spelling of each address; a link-local one without its interface is nobody's."""
+    for address, port in listeners:
+        yield str(ipaddress.ip_address(address.partition("%")[0])), port
 
 
 def _refused_special(address: Address) -> Refusal | None:

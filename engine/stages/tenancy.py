@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engine.events import Events
 from engine.model import Definition
+from engine.stages.fleet_listeners import FleetListeners
 from engine.store.tenants import Tenant, Tenants
 
 # While a tenant's secrets cannot be opened the operator is told this often.
@@ -15,9 +16,10 @@ TOLD_INTERVAL_MS = 60_000
 class Tenancy:
     """Answers from memory; whoever is not known yet is asked for at once, in the background."""
 
-    def __init__(self, tenants: Tenants, events: Events) -> None:
+    def __init__(self, tenants: Tenants, listeners: FleetListeners, events: Events) -> None:
         self.wake: Callable[[], None] = lambda: None
         self._tenants = tenants
+        self._listeners = listeners
         self._events = events
         self._told: dict[int, str] = {}
         self._told_at_ms = 0
@@ -35,7 +37,12 @@ class Tenancy:
         return self._tenants.is_told(tenant_id, definition)
 
     async def run_once(self, now_ms: int) -> bool:
-        """Learn of those wanted, else read again what is known."""
+        """Learn of those wanted, else read again what is known.
+
+        Nobody is known before the guard knows where the fleet listens: nothing is fired for who is unknown.
+        """
+        if not self._listeners.known or not self._wanted:
+            await self._listeners.reread()
         if self._wanted:
             wanted, self._wanted = self._wanted, set()
             await self._tenants.tenants.load(sorted(wanted))

@@ -87,6 +87,7 @@ class Versions:
         self.user_agent = user_agent
         self._versions_max = versions_max
         self._known: dict[VersionKey, CallPlan | Exception] = {}
+        self._judged_in = guard.generation
 
     async def load(
         self, connection: Connection, wanted: Iterable[VersionKey], bytes_max: int
@@ -95,6 +96,7 @@ class Versions:
 
         A plan that is sealed is read again each time: its key may come.
         """
+        self._forget_old_judgements()
         keys = sorted(set(wanted))
         # Taken out now: what is read, here or for others meanwhile, may make these leave the cache.
         found = {key: self._known[key] for key in keys if key in self._known}
@@ -103,6 +105,12 @@ class Versions:
             rows = await connection.fetch_rows("read_versions", missing, bytes_max=bytes_max)
             found |= self._keep(rows, connection.keys)
         return {key: found.get(key, LookupError("the version's row is missing")) for key in keys}
+
+    def _forget_old_judgements(self) -> None:
+        """A listener of ours has come or gone: seldom, and what a URL was refused for may be over."""
+        if self._judged_in != self._guard.generation:
+            self._judged_in = self._guard.generation
+            self._known.clear()
 
     def _keep(
         self, rows: Sequence[tuple[int, int, int, bytes]], keys: Keys

@@ -36,6 +36,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "job_versions": "SELECT, DELETE",
         "jobs": "SELECT, DELETE",
         "limits": "SELECT",
+        "listeners": "SELECT, INSERT, UPDATE, DELETE",
         "marks": "SELECT, UPDATE",
         "notices": "SELECT, INSERT, UPDATE, DELETE",
         "partitions": "SELECT",
@@ -63,6 +64,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "jobs": "SELECT, UPDATE",
         "leases": "SELECT, UPDATE",
         "limits": "SELECT",
+        "listeners": "SELECT, INSERT, UPDATE, DELETE",
         "marks": "SELECT",
         "notices": "SELECT, INSERT, UPDATE",
         "partitions": "SELECT",
@@ -94,6 +96,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "job_versions": "SELECT, INSERT",
         "jobs": "SELECT, INSERT, UPDATE",
         "limits": "SELECT",
+        "listeners": "SELECT, INSERT, UPDATE, DELETE",
         "marks": "SELECT",
         "notices": "SELECT, INSERT, UPDATE",
         "partitions": "SELECT",
@@ -126,6 +129,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "jobs": "SELECT, INSERT, UPDATE",
         "leases": "SELECT",
         "limits": "SELECT, INSERT, UPDATE, DELETE",
+        "listeners": "SELECT, INSERT, UPDATE, DELETE",
         "marks": "SELECT",
         "notices": "SELECT, INSERT, UPDATE",
         "partitions": "SELECT",
@@ -147,7 +151,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
 KEEPER_READS = ("metadata_locks", "threads", "events_transactions_current")
 
 # Tables of the first shard alone.
-FIRST_ONLY = frozenset({"tenants", "api_keys", "signing_secrets", "limits", "brakes", "secret_keys"})
+FIRST_ONLY = frozenset({"tenants", "api_keys", "signing_secrets", "limits", "brakes", "listeners", "secret_keys"})
 
 PARTS = ("migrate", *RIGHTS)
 

@@ -30,6 +30,7 @@ from engine.rules.lanes import is_sealed
 from engine.rules.work import Deed
 from engine.stages.claim import SEALED_INTERVAL_MS
 from engine.stages.fire import SEALED_PAUSE_MS, Fire
+from engine.stages.fleet_listeners import FleetListeners
 from engine.stages.notify import Notify
 from engine.stages.take import SEALED_WAIT_MS
 from engine.stages.tenancy import TOLD_INTERVAL_MS, Tenancy
@@ -182,7 +183,7 @@ def test_p9_an_unreadable_signing_secret_is_its_tenants_trouble_alone(shard_dsn:
             here.keys._take([HERE, ELSEWHERE])
             await world.rows(f"UPDATE signing_secrets SET secret = CONCAT(secret, 'x') WHERE tenant_id = {theirs}")
         tenants = Tenants(here, world.clock)
-        tenancy = Tenancy(tenants, world.events)
+        tenancy = Tenancy(tenants, FleetListeners(here, Guard(), world.clock), world.events)
         assert tenancy.known(mine) is None
         assert tenancy.known(theirs) is None
         await tenancy.run_once(world.now_ms)
@@ -212,7 +213,7 @@ def test_p9_runs_that_cannot_be_signed_are_held_and_those_of_others_start(shard_
     async def body(world: World) -> None:
         mine, theirs, here = await two_tenants(world)
         world.shard = here
-        tenancy = Tenancy(Tenants(here, world.clock), world.events)
+        tenancy = Tenancy(Tenants(here, world.clock), FleetListeners(here, Guard(), world.clock), world.events)
         await tenancy._tenants.tenants.load([mine, theirs])
         at_ms = world.second(2)
         with Receiver(tmp_path / "log") as receiver:

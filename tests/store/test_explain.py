@@ -75,6 +75,8 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
         "d",
         "due",
     ),
+    ("live_listeners", None, {"seen_from": NOW_MS - 5_000, "rows_max": 1_000}, "listeners", "seen"),
+    ("delete_old_listeners", None, {"seen_before": NOW_MS - 495_000}, "listeners", "seen"),
     ("read_signals", None, {"worker_id": 9, "rows_max": 100}, "signals", "PRIMARY"),
 ]
 
@@ -116,7 +118,9 @@ async def fill(world: World) -> None:
         await connection.execute_rows("insert_deferred", deferred, bytes_max=1 << 24)
         versions = ", ".join(f"({key[0]}, {key[2]}, 1, 1, 1, 0, 0, 'any', '', NULL)" for key in KEYS)
         await connection.run(f"INSERT INTO job_versions VALUES {versions}".encode())
-        await connection.run(b"ANALYZE TABLE jobs, runs")
+        listeners = [("10.0.0.5", port, "", NOW_MS - 1_000 * port) for port in range(500)]
+        await connection.execute_rows("note_listeners", listeners, bytes_max=1 << 24)
+        await connection.run(b"ANALYZE TABLE jobs, runs, listeners")
 
 
 async def explained(
