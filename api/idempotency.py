@@ -131,7 +131,12 @@ async def _first(
     return None if result is None else render(result)
 
 
+_PLAIN = b"["  # an answer is a JSON array; what is sealed begins with a key id
+
+
 def _opened(found: Recorded, keys: Keys, asked: Once) -> Recorded:
+    if found.answer.startswith(_PLAIN):  # of the day before secrets were encrypted here
+        return found
     return found._replace(answer=keys.open(Sealed.parse(found.answer), asked.key_hash))
 
 

@@ -28,6 +28,7 @@ from engine.store.fleet import FleetRow
 from engine.store.placement import Placement
 from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
+from migrations.apply import check_applied
 
 # Who dies again and again is started again this often.
 RESTART_MS = 1_000
@@ -66,6 +67,9 @@ async def _check(settings: Settings) -> FleetRow | None:
     placement = Placement([Shard(dsn, index, keys=keys) for index, dsn in enumerate(settings.shards)])
     try:
         await placement.read()
+        for shard in placement.shards:
+            with suppress(StoreUnavailable):
+                await check_applied(shard)
         with suppress(StoreUnavailable):
             await adopt_keys(placement.first)
         return placement.fleet

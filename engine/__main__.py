@@ -20,6 +20,12 @@ COMMANDS = (
 """Modules of engine.commands, in the order `--help` lists them. Each has `add_parser(subparsers)`, which sets
 `func`, and `run(args)`, which returns the exit status."""
 
+_OTHER_SCHEMA = frozenset({1054, 1142, 1146})
+_MIGRATE = (
+    "the schema is not that of this release: run secondzero migrate (and give the accounts their rights again:"
+    " secondzero grants)"
+)
+
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -50,6 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(EXIT_FAILED, *(str(fault) for fault in error.faults))
     except (OperatorError, StoreUnavailable) as error:
         return fail(EXIT_FAILED, *str(error).splitlines())
+    except Exception as error:
+        # No table, no column, no right to it: asked here, so that no command needs to.
+        if type(error).__module__.startswith("asyncmy") and error.args[:1] and error.args[0] in _OTHER_SCHEMA:
+            return fail(EXIT_WRONG, f"{error.args[1]}: {_MIGRATE}")
+        raise
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

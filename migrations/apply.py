@@ -22,8 +22,10 @@ from asyncmy.errors import MySQLError
 
 from engine.config import Dsn
 from engine.errors import Conflict, OperatorError, StoreUnavailable
+from engine.settings import SettingsError
 from engine.store import statements
 from engine.store.connection import Connection
+from engine.store.shard import Shard
 from engine.store.statements import Value
 
 FOLDER = Path(__file__).parent
@@ -85,6 +87,23 @@ async def apply(dsn: Dsn, *, first: bool, folder: Path = FOLDER) -> list[str]:
             await connection.close()
     except (StoreUnavailable, Conflict, MySQLError) as error:
         raise OperatorError(f"cannot migrate {dsn}: {error}") from error
+
+
+async def check_applied(shard: Shard) -> None:
+    """SettingsError in one line where a shard that holds a fleet has not the schema of this release: nothing that runs
+    on it could go on."""
+    there = {row[0]: row[4] for row in (await shard.execute("migrations")).rows}
+    files = [file for file in read_folder(FOLDER) if shard.index == 0 or not file.only_first]
+    missing = [file.name for file in files if there.get(file.number, 0) < len(file.pieces)]
+    if missing:
+        raise SettingsError(
+            [
+                f"{shard.dsn}: its schema is that of an older release ({missing[0]} has not been applied): stop what"
+                " runs on it and run: secondzero migrate --shard …"
+            ]
+        )
+    if max(there, default=0) > files[-1].number:
+        raise SettingsError([f"{shard.dsn}: its schema is that of a newer release: upgrade secondzero to it"])
 
 
 def read_folder(folder: Path) -> list[Migration]:

@@ -19,6 +19,7 @@ from engine.store.fleet import FleetRow, check_fleet
 from engine.store.server_check import check_server
 from engine.store.service_key import check_keys
 from engine.store.shard import Shard
+from migrations.apply import check_applied
 
 # Where the API listens is asked only because no job may call it.
 GROUPS = {"shards", "secrets", "engine", "history", "times", "targets", "calls", "listen", "api", "admin", "log"}
@@ -61,6 +62,8 @@ async def _check(settings: Settings) -> FleetRow | None:
     for shard in present:
         await check_server(shard.dsn, SystemClock())
     fleet = await check_fleet(present, len(shards)) if present else None
+    for shard in present:
+        await check_applied(shard)
     if shards[0] in present:
         await check_keys(shards[0])
     for shard in shards:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from engine.settings import (
 )
 from engine.stages.days import Days
 from engine.store.fleet import create_fleet, read_fleet, refuse_other_fleet
+from engine.store.reseal import seal_plain
 from engine.store.server_check import check_server
 from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
@@ -63,10 +65,11 @@ async def migrate(
     """Bring every shard to this release and make them one fleet with its first days, whose secrets have a key. The
     files applied to each.
 
-    Every server and every old shard is checked before the first is changed. The settings say where the history is; in
-    Cassandra, its keyspace is made too.
+    Every server, every old shard and the key are checked before the first is changed. The settings say where the
+    history is; in Cassandra, its keyspace is made too.
     """
     asked = settings or Settings()
+    key_id = keys.current_id
     clock = SystemClock()
     for dsn in dsns:
         await check_server(replace(dsn, database=""), clock)
@@ -77,6 +80,9 @@ async def migrate(
     try:
         await create_fleet(shards, partition_count, asked.history)
         await adopt_keys(shards[0])
+        sealed = await seal_plain(shards)
+        if sealed:
+            print(f"encrypted with key {key_id}: {sealed} secrets that stood in the clear", file=sys.stderr, flush=True)
         if asked.cassandra is not None:
             await make_history(asked.cassandra, shards[0], asked.retention_days)
         for shard in shards:

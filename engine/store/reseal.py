@@ -7,15 +7,17 @@ moment, run again, and run twice at the same time.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 
 from engine.errors import OperatorError
 from engine.keys import KeyMissing, Keys
+from engine.model import SECRET_MARK
 from engine.store.connection import Row
 from engine.store.sealed import decode_sealed, seal_definition
 from engine.store.service_key import adopt_keys
 from engine.store.shard import Shard
 from engine.store.statements import Value
-from engine.store.tenants import open_secret, seal_secret
+from engine.store.tenants import SECRET_BYTES, open_secret, seal_secret
 
 # A definition is some 2 KB, and 256 KB at most with its body.
 JOBS_PER_STEP = 50
@@ -52,23 +54,63 @@ async def reseal(shards: Sequence[Shard], told: Told = lambda resealed: None) ->
     return resealed
 
 
+async def seal_plain(shards: Sequence[Shard]) -> int:
+    """Seal what stands in the clear, in a fleet that is older than the encryption of secrets; how much it was.
+
+    Nothing may run on it meanwhile. The signing secrets come last: as long as one of them stands in the clear, it goes
+    on where it stopped.
+    """
+    first = shards[0]
+    if not await _plain_signing_secrets(first):
+        return 0
+    sealed = 0
+    for shard in shards:
+        for (partition_id,) in (await shard.execute("placed_partitions")).rows:
+            async for page in _pages(shard, partition_id):
+                rows = (await shard.execute("plain_versions", page | {"secret_mark": SECRET_MARK})).rows
+                sealed += await _seal_versions(shard, rows) if rows else 0
+    while rows := await _plain_signing_secrets(first):
+        new = [(row[0], row[1], row[2], seal_secret(first.keys, row[0], bytes(row[2]))) for row in rows]
+        async with first.connection() as connection:
+            sealed += await connection.execute_rows("reseal_signing_secrets", new, bytes_max=first.packet_bytes_max)
+    return sealed
+
+
+async def _plain_signing_secrets(first: Shard) -> Sequence[Row]:
+    values: dict[str, Value] = {"bytes": SECRET_BYTES, "rows_max": SECRETS_PER_STEP}
+    return (await first.execute("plain_signing_secrets", values)).rows
+
+
+async def _seal_versions(shard: Shard, rows: Sequence[Row]) -> int:
+    new = []
+    for partition_id, job_id, version, plain in rows:
+        with suppress(ValueError, LookupError, TypeError):  # what is damaged stays as it is
+            sealed = seal_definition(bytes(plain), job_id, shard.keys)
+            if sealed.key_id is not None:
+                new.append((partition_id, job_id, version, sealed.key_id, sealed.definition))
+    if not new:
+        return 0
+    async with shard.connection() as connection:
+        return await connection.execute_rows("seal_versions", sorted(new), bytes_max=shard.packet_bytes_max)
+
+
 async def _steps(shard: Shard, partition_id: int, key_id: str, unopened: Unopened) -> AsyncIterator[int]:
-    """A partition's versions in the order of their key, a page of jobs at a time; how many each page had."""
+    """How many versions of a partition each page had."""
+    async for page in _pages(shard, partition_id):
+        rows = (await shard.execute("versions_of_other_keys", page | {"key_id": key_id})).rows
+        if rows:
+            yield await _reseal_versions(shard, rows, unopened)
+
+
+async def _pages(shard: Shard, partition_id: int) -> AsyncIterator[dict[str, Value]]:
+    """A partition's versions in the order of their key, a page of jobs at a time."""
     after_id = 0
     while True:
         values: dict[str, Value] = {"partition_id": partition_id, "after_id": after_id, "rows_max": JOBS_PER_STEP}
         last_id = (await shard.execute("last_job_of_page", values)).rows[0][0]
         if last_id is None:
             return
-        page: dict[str, Value] = {
-            "partition_id": partition_id,
-            "after_id": after_id,
-            "last_id": last_id,
-            "key_id": key_id,
-        }
-        rows = (await shard.execute("versions_of_other_keys", page)).rows
-        if rows:
-            yield await _reseal_versions(shard, rows, unopened)
+        yield {"partition_id": partition_id, "after_id": after_id, "last_id": int(last_id)}
         after_id = int(last_id)
 
 

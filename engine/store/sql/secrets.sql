@@ -29,6 +29,23 @@ STRAIGHT_JOIN job_versions AS v FORCE INDEX (PRIMARY)
 SET v.definition = k.definition, v.key_id = k.key_id
 WHERE v.key_id = k.was
 
+-- name: plain_versions
+-- What stands in the clear since before secrets were encrypted: a page of job_versions by primary key.
+SELECT partition_id, job_id, version, definition FROM job_versions
+WHERE partition_id = :partition_id AND job_id > :after_id AND job_id <= :last_id AND key_id IS NULL
+  AND LOCATE(:secret_mark, definition) > 0
+
+-- name: seal_versions
+UPDATE (VALUES :rows) AS k (partition_id, job_id, version, key_id, definition)
+STRAIGHT_JOIN job_versions AS v FORCE INDEX (PRIMARY)
+  ON v.partition_id = k.partition_id AND v.job_id = k.job_id AND v.version = k.version
+SET v.definition = k.definition, v.key_id = k.key_id
+WHERE v.key_id IS NULL
+
+-- name: plain_signing_secrets
+-- Sealed ones are longer. One row for each tenant and rotation: read whole.
+SELECT tenant_id, created_at, secret FROM signing_secrets WHERE LENGTH(secret) = :bytes LIMIT :rows_max
+
 -- name: signing_secrets_of_other_keys
 SELECT tenant_id, created_at, secret FROM signing_secrets
 WHERE (tenant_id > :tenant_id OR (tenant_id = :tenant_id AND created_at > :created_at))
