@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -32,18 +32,30 @@ LOOK_S = 1.0
 _NEVER = float("inf")
 
 
+class Connection(Protocol):
+    """What is counted: a connection of HTTP, or one that is still in its handshake."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def look(self, now_s: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Bounds:
     """The connections of one process to one listener; 0 of an address is no limit (all come through one proxy)."""
 
     def __init__(self, connections_max: int, per_address_max: int) -> None:
         self._connections_max = connections_max
         self._per_address_max = per_address_max
-        self._connections: dict[BoundedHttp, str] = {}
+        self._connections: dict[Connection, str] = {}
         self._addresses: Counter[str] = Counter()
         self._looking: asyncio.TimerHandle | None = None
 
-    def enter(self, connection: BoundedHttp, address: str) -> str | None:
-        """Count a connection, or say why it is one too many."""
+    def enter(self, connection: Connection, address: str) -> str | None:
+        """Count a connection, unless it is already; or say why it is one too many."""
+        if connection in self._connections:
+            return None
         owner = _owner(address)
         if len(self._connections) >= self._connections_max:
             return "every connection of this process is in use"
@@ -55,7 +67,19 @@ class Bounds:
             self._looking = connection.loop.call_later(LOOK_S, self._look, connection.loop)
         return None
 
-    def leave(self, connection: BoundedHttp) -> None:
+    def hand_over(self, before: Connection, after: Connection) -> None:
+        """The same connection, now in other hands."""
+        owner = self._connections.pop(before, None)
+        if owner is not None:
+            self._connections[after] = owner
+
+    def close_doors(self) -> None:
+        """End what has not become a connection of HTTP yet."""
+        for connection in list(self._connections):
+            if not isinstance(connection, BoundedHttp):
+                connection.close()
+
+    def leave(self, connection: Connection) -> None:
         owner = self._connections.pop(connection, None)
         if owner is not None:
             self._addresses[owner] -= 1
@@ -122,6 +146,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(Problem(BAD_REQUEST, "this is no HTTP/1.1 request"))
+
+    def close(self) -> None:
+        self.transport.close()
 
     def look(self, now_s: float) -> None:
         """Cut off who takes too long to say what it wants, or to read the answer."""

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -20,6 +21,7 @@ from starlette.routing import BaseRoute
 from api.protocol import Bounds, bounded
 from api.routes import App, operator_routes, routes
 from api.service import Service
+from api.tls_door import behind_tls, server_context
 from engine.clock import SystemClock
 from engine.config import Settings
 from engine.events import Events
@@ -57,12 +59,14 @@ class Server(uvicorn.Server):
     """Signals are ours: uvicorn would raise them again at its end, and kill the process before ours. Workers that wait
     for work are answered at the end, instead of being waited for."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, bounds: Bounds) -> None:
         super().__init__(config)
         self._service = service
+        self._bounds = bounds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.work.hub.stop_waiting()
+        self._bounds.close_doors()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -73,10 +77,14 @@ class Server(uvicorn.Server):
 def make_server(service: Service, settings: Settings, table: Sequence[BaseRoute]) -> Server:
     """The HTTP server of a URL table, for a service that has started."""
     per_address = 0 if settings.behind_proxy else settings.api_connections_per_address
+    bounds = Bounds(make_room(settings.api_connections), per_address)
+    http: Any = bounded(bounds)
+    if settings.tls_cert and settings.tls_key:
+        http = behind_tls(http, server_context(settings.tls_cert, settings.tls_key))
     return Server(
         uvicorn.Config(
             App(service, table),
-            http=bounded(Bounds(make_room(settings.api_connections), per_address)),
+            http=http,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -86,10 +94,9 @@ def make_server(service: Service, settings: Settings, table: Sequence[BaseRoute]
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
-            ssl_certfile=settings.tls_cert,
-            ssl_keyfile=settings.tls_key,
         ),
         service,
+        bounds,
     )
 
 

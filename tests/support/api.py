@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import orjson
+import uvloop
 
 from api.routes import operator_routes, routes
 from api.server import Server, make_server
@@ -147,7 +148,7 @@ def served(
             finally:
                 await service.stop()
 
-        thread = threading.Thread(target=asyncio.run, args=(serve(),))
+        thread = threading.Thread(target=uvloop.run, args=(serve(),))  # as the product does
         thread.start()
         try:
             until(lambda: server.started)
