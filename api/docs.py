@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from api.calls import JOB_EXAMPLE
 from api.errors import KINDS
-from api.openapi import document
+from api.openapi import document, operator_document
 from api.requests import check_acceptable
 from api.responses import JSON
 from api.service import Service
@@ -32,6 +32,12 @@ async def openapi_json(service: Service, request: Request) -> Response:
     return Response(_document_bytes(), media_type=JSON)
 
 
+async def operator_openapi_json(service: Service, request: Request) -> Response:
+    """GET /openapi.json of the operators' listener"""
+    check_acceptable(request, JSON)
+    return Response(_operator_document_bytes(), media_type=JSON)
+
+
 async def docs(service: Service, request: Request) -> Response:
     """GET /docs"""
     check_acceptable(request, HTML)
@@ -41,6 +47,11 @@ async def docs(service: Service, request: Request) -> Response:
 @cache
 def _document_bytes() -> bytes:
     return orjson.dumps(document())
+
+
+@cache
+def _operator_document_bytes() -> bytes:
+    return orjson.dumps(operator_document())
 
 
 @cache

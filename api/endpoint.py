@@ -60,7 +60,7 @@ class Endpoint:
         self._service.key_used(key.key_hash, now_ms)
         tenant_id, headers = await self._admit(request, key)
         check_acceptable(request, JSON)
-        call = Call(self._service, request, tenant_id, now_ms, scope=key.scope)
+        call = Call(self._service, request, tenant_id, now_ms, scope=key.scope, key_name=key.name)
         with one_at_a_time(self._service, request, tenant_id):
             async with self._lane(tenant_id):
                 response = (await handler(call)).response()

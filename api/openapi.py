@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,11 +27,15 @@ from api.errors import (
 from api.fields import Field
 from api.job_patch import MERGE_PATCH_JSON
 from api.names import NAME
+from api.operator_calls import OPERATOR_ANSWERS, OPERATOR_CALLS
+from api.operators import TENANT_NAME
 from api.records import ListOf, Named, OneOf, ReadLater, Record, Slot
 from api.responses import JSON, PROBLEM_JSON
 from api.targets import SECRET_HEADER, Headers
 
 VERSION = "1.0"
+
+Calls = Mapping[tuple[str, str], Doc]
 
 _ALWAYS = (BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_ACCEPTABLE, TOO_MANY_REQUESTS, INTERNAL, UNAVAILABLE)
 _WITH_BODY = (NOT_JSON, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, INVALID)
@@ -43,26 +47,48 @@ _HEADERS = {
 }
 
 
+_IN_PATH: dict[str, Any] = {
+    "name": NAME.schema(),
+    "token": work.TOKEN_SCHEMA,
+    "scheduled_at": {
+        "type": "string", "pattern": f"^{runs.PATH_TIME.pattern}$", "examples": ["2030-01-31T09:00:00Z"],
+    },
+    "tenant": TENANT_NAME.schema(),
+    "key": {"type": "string", "description": "The key's `id`."},
+}  # fmt: skip
+
+
 @cache
 def document() -> dict[str, Any]:
     """The whole document; the same for every caller."""
+    says = (
+        "at and cron as a service: name a job, give it a time or a cron expression and an endpoint, and it is called at"
+        " that second, once per scheduled time, with retries, history and proof."
+    )
+    return _document("Second Zero", says, "An API key, `sz_…`.", CALLS, ANSWERS)
+
+
+@cache
+def operator_document() -> dict[str, Any]:
+    """The same for the operators' listener."""
+    says = "Tenants, their keys, and the brakes. On a listener of its own (`--admin-port`); each use is on record."
+    key = "A key of operators: `secondzero key create --operators` makes one."
+    return _document("Second Zero for operators", says, key, OPERATOR_CALLS, OPERATOR_ANSWERS)
+
+
+def _document(title: str, says: str, key: str, calls: Calls, answers: Mapping[str, Any]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
-    for (method, path), doc in CALLS.items():
+    for (method, path), doc in calls.items():
         paths.setdefault(path, {})[method.lower()] = _operation(path, doc)
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Second Zero",
-            "version": VERSION,
-            "description": "at and cron as a service: name a job, give it a time or a cron expression and an endpoint,"
-            " and it is called at that second, once per scheduled time, with retries, history and proof.",
-        },
+        "info": {"title": title, "version": VERSION, "description": says},
         "servers": [{"url": "/"}],
         "security": [{"key": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key, `sz_…`."}},
-            "schemas": _schemas(),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": key}},
+            "schemas": _schemas(calls, answers),
         },
     }
 
@@ -94,14 +120,11 @@ def _body_schema(doc: Doc) -> dict[str, Any]:
 
 
 def _parameters(path: str, doc: Doc) -> list[dict[str, Any]]:
-    found = []
-    if "{name}" in path:
-        found.append({"name": "name", "in": "path", "required": True, "schema": NAME.schema()})
-    if "{token}" in path:
-        found.append({"name": "token", "in": "path", "required": True, "schema": work.TOKEN_SCHEMA})
-    if "{scheduled_at}" in path:
-        schema = {"type": "string", "pattern": f"^{runs.PATH_TIME.pattern}$", "examples": ["2030-01-31T09:00:00Z"]}
-        found.append({"name": "scheduled_at", "in": "path", "required": True, "schema": schema})
+    found = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in _IN_PATH.items()
+        if f"{{{name}}}" in path
+    ]
     for name, slot in doc.query.slots.items() if doc.query else ():
         found.append(_parameter(name, slot))
     for name in doc.headers:
@@ -138,12 +161,12 @@ def _responses(doc: Doc) -> dict[str, Any]:
     return said
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas(calls: Calls, answers: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for doc in CALLS.values():
+    for doc in calls.values():
         for record in _records(doc.body):
             found[record.name] = record.definition()
-    return dict(sorted((found | ANSWERS).items()))
+    return dict(sorted((found | dict(answers)).items()))
 
 
 def _records(field: Field | None) -> Iterator[Record]:

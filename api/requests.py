@@ -54,6 +54,7 @@ class Call:
     now_ms: int
     body: bytes = b""
     scope: str = ""
+    key_name: str = ""
 
     @property
     def path(self) -> dict[str, str]:

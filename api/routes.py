@@ -11,7 +11,20 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from api import dead_letters, docs, health, job_list, job_verbs, jobs, operators, run_verbs, runs, signing_secrets, work
+from api import (
+    dead_letters,
+    docs,
+    health,
+    job_list,
+    job_verbs,
+    jobs,
+    operator_brakes,
+    operators,
+    run_verbs,
+    runs,
+    signing_secrets,
+    work,
+)
 from api.batch import batch
 from api.clock_change_list import list_clock_changes
 from api.cron_preview import preview_cron
@@ -77,11 +90,19 @@ def operator_routes(service: Service) -> list[BaseRoute]:
     return [
         at("/admin/v1/tenants", GET=operators.list_tenants, POST=operators.create),
         at(tenant, GET=operators.get_tenant, PATCH=operators.change, DELETE=operators.delete),
+        at("/admin/v1/brakes", GET=operator_brakes.list_brakes),
+        at("/admin/v1/brakes:pause", POST=operator_brakes.pause_all),
+        at("/admin/v1/brakes:resume", POST=operator_brakes.resume_all),
+        at("/admin/v1/brakes:block", POST=operator_brakes.block),
+        at("/admin/v1/brakes:unblock", POST=operator_brakes.unblock),
+        at(f"{tenant}:pause", POST=operator_brakes.pause_one),
+        at(f"{tenant}:resume", POST=operator_brakes.resume_one),
         at(f"{tenant}:disable", POST=operators.disable),
         at(f"{tenant}:enable", POST=operators.enable),
         at(f"{tenant}/keys", GET=operators.list_keys, POST=operators.create_key),
         at(f"{tenant}/keys/{{key:name}}:revoke", POST=operators.revoke_key),
         at(f"{tenant}/keys/{{key:name}}:rotate", POST=operators.rotate_key),
+        Route("/openapi.json", OpenEndpoint(service, docs.operator_openapi_json)),
         Route("/livez", OpenEndpoint(service, health.livez)),
     ]
 
