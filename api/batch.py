@@ -115,7 +115,7 @@ def _shown(call: Call, name: str, answer: Answer | BaseException) -> dict[str, A
         raise answer
     problem = problem_of(answer)
     if problem is None:
-        call.service.events.emit("api.failed", request_id="batch", path=call.request.url.path, error=answer)
+        call.service.events.emit("api.failed", request_id="batch", path=call.request.scope["path"], error=answer)
         problem = Problem(INTERNAL, "this item failed; it is on record here")
     return {"name": name, "status": problem.kind.status, "problem": problem.document()}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 
@@ -74,7 +74,6 @@ class Endpoint:
         allowance = self._service.rates.take(tenant_id, limits_of(tenant)[REQUESTS_LIMIT])
         return tenant_id, allowance.headers()
 
-
     def _lane(self, tenant_id: int) -> AbstractAsyncContextManager[None]:
         return self._service.lanes.enter(tenant_id)
 
@@ -97,7 +96,7 @@ class OperatorEndpoint(Endpoint):
 
     async def _admit(self, request: Request, key: ApiKey) -> tuple[int, Mapping[str, str]]:
         check_operator(key)
-        self._service.events.emit("api.operated", key=key.name, method=request.method, path=request.url.path)
+        self._service.events.emit("api.operated", key=key.name, method=request.method, path=request.scope["path"])
         return NO_TENANT, {}
 
 
@@ -140,7 +139,7 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
         if isinstance(error, KeyMissing):
             service.events.emit("api.sealed", request_id=request_id, error=str(error))
         if problem is None:
-            service.events.emit("api.failed", request_id=request_id, path=request.url.path, error=error)
+            service.events.emit("api.failed", request_id=request_id, path=_told_path(request), error=error)
             problem = Problem(INTERNAL, f"request {request_id} failed; it is on record here")
         response = problem_response(problem)
     response.headers[REQUEST_ID] = request_id
@@ -150,11 +149,18 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
         "api.answered",
         request_id=request_id,
         method=request.method,
-        path=request.url.path,
+        path=_told_path(request),
         status=response.status_code,
         took_ms=service.clock.boot_ms() - started_ms,
     )
     return response
+
+
+def _told_path(request: Request) -> str:
+    """The path without a worker's token, which is good for as long as its run lasts."""
+    path: str = request.scope["path"]
+    token = request.path_params.get("token")
+    return path.replace(token, "{token}") if token else path
 
 
 def _preflight(request: Request, allow: str) -> dict[str, str]:
@@ -178,4 +184,6 @@ def _allow_origin(service: Service, request: Request, response: Response) -> Non
 
 def _request_id(request: Request) -> str:
     given = request.headers.get(REQUEST_ID)
-    return given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    if given and _REQUEST_ID.fullmatch(given):
+        return given
+    return f"{random.getrandbits(64):016x}"

@@ -19,14 +19,17 @@ BATCH_MAX = 256
 # time. Only behind one that takes longer than this (it waits for a lock) do others go on beside it.
 STALLED_S = 0.05
 AT_ONCE_MAX = 4
+# In which who lingers looks whether others still come.
+LINGER_STEPS = 5
 
 
 class Gather(Generic[A, R]):
     """Calls ``act`` with what has been asked meanwhile; its results belong to the questions in their order.
 
     A result that is an error is raised where it was asked for; an error of the whole batch is everybody's in it.
-    A caller that is cancelled does not end the batch. With ``linger_s`` the first one waits that long for others: where
-    calls come in answer to ours, as those of workers do, a batch at once would always be a batch of few.
+    A caller that is cancelled does not end the batch. With ``linger_s`` a batch waits for others as long as they keep
+    coming, and no longer than that: where calls come in answer to ours, as those of workers do, a batch at once would
+    always be a batch of few.
     """
 
     def __init__(
@@ -58,8 +61,7 @@ class Gather(Generic[A, R]):
 
     async def _run(self) -> None:
         while self._waiting:
-            if self._linger_s:
-                await asyncio.sleep(self._linger_s)
+            await self._linger()
             self._begun_at = asyncio.get_running_loop().time()
             batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
             questions, futures = zip(*batch, strict=True)
@@ -71,6 +73,15 @@ class Gather(Generic[A, R]):
                 _settle(future, result)
         # Not by the task's end, which comes a moment later: who asks in between would find nobody to run.
         self._running -= 1
+
+
+    async def _linger(self) -> None:
+        step_s, waiting = self._linger_s / LINGER_STEPS, 0
+        for _ in range(LINGER_STEPS if self._linger_s else 0):
+            if len(self._waiting) == waiting:
+                return
+            waiting = len(self._waiting)
+            await asyncio.sleep(step_s)
 
 
 def _settle(future: asyncio.Future[R], result: R | Exception) -> None:

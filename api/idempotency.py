@@ -61,7 +61,7 @@ def once_of(call: Call, part: str = "") -> Once | None:
         return None
     if not _KEY.fullmatch(key):
         raise Problem(BAD_REQUEST, "Idempotency-Key must have 1 to 255 visible ASCII characters")
-    named = orjson.dumps([call.request.url.path, key, part])
+    named = orjson.dumps([call.request.scope["path"], key, part])
     return Once(call.tenant_id, hashlib.sha256(named).digest(), hashlib.sha256(call.body).digest())
 
 
@@ -73,7 +73,7 @@ def one_at_a_time(service: Service, request: Request, tenant_id: int) -> Iterato
     if key is None:
         yield
         return
-    named = tenant_id, request.url.path, key
+    named = tenant_id, request.scope["path"], key
     if named in service.in_progress:
         detail = "a call with this Idempotency-Key has not been answered yet"
         raise Problem(IN_PROGRESS, detail, headers={"Retry-After": str(RETRY_AFTER_S)})

@@ -58,5 +58,5 @@ def _read_token(call: Call, token: str) -> Any:
 
 def _signature(call: Call, position: bytes) -> bytes:
     filters = sorted([name, *values] for name, values in call.raw_query().items() if name not in PAGE_SLOTS)
-    signed = orjson.dumps([call.tenant_id, call.request.url.path, filters, position.hex()])
+    signed = orjson.dumps([call.tenant_id, call.request.scope["path"], filters, position.hex()])
     return hmac.digest(call.service.placement.derived_key("page token"), signed, "sha256")[:SIGNATURE_BYTES]

@@ -106,7 +106,7 @@ class Call:
 
     def raw_query(self) -> dict[str, list[str]]:
         """The query as it was written."""
-        text = self.request.url.query
+        text = self.request.scope["query_string"].decode("latin-1")
         if not text:
             return {}
         try:

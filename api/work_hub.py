@@ -9,8 +9,8 @@ workers can have is claimed in one transaction for each shard.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +26,11 @@ from engine.stages.work import Candidate, Claimed, Class, Work
 from engine.store.brakes import Brakes
 
 LOOK_MS = 250
+
+# Where more is due than could be claimed, a round waits for workers as long as more of them come to ask: a batch at
+# once would always be a batch of few.
+LINGER_STEP_S = 0.001
+LINGER_STEPS = 5
 
 # A shard that takes longer than this to answer a look holds up no other.
 SHARD_WAIT_S = 0.25
@@ -49,6 +54,14 @@ class Found(NamedTuple):
     work: Work
     candidate: Candidate
     function: FunctionKey
+
+
+class Seen(NamedTuple):
+    """What a look at a shard has found: when each class of the lanes that were asked for is due."""
+
+    boot_ms: int
+    lanes: Set[int]
+    dues: dict[Class, int]
 
 
 class Waiter:
@@ -86,12 +99,14 @@ class Hub:
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
         self._queues: dict[FunctionKey, OrderedDict[Waiter, None]] = defaultdict(OrderedDict)
         self._empty_boot_ms: OrderedDict[int, int] = OrderedDict()
+        self._seen: dict[Work, Seen] = {}
         self._turns = Turns()
         self._claiming: set[Work] = set()
         self._slow: set[Work] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._returned: list[HeldRun] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._stopping = False
         self._loop = Service("work", self.run_once, LOOK_MS, clock, events)
 
@@ -116,8 +131,9 @@ class Hub:
     async def stop(self) -> None:
         self.stop_waiting()
         await self._loop.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._lingering):
+            if timer is not None:
+                timer.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         await self._give_back_returned()
@@ -126,6 +142,7 @@ class Hub:
         """Something was put that may be due at once."""
         if self._waiters:
             self._empty_boot_ms.clear()
+            self._seen.clear()
             self._loop.wake()
 
     async def claim(
@@ -165,6 +182,24 @@ class Hub:
         self._waiters[waiter] = None
         self._queue(waiter)
         if not waiter.patient or not self._known_empty(waiter):
+            self._wake()
+
+    def _wake(self) -> None:
+        """Look, at once or together with those who ask in the next moment."""
+        if not self._seen:
+            self._loop.wake()
+        elif self._lingering is None:
+            self._linger(LINGER_STEPS, len(self._waiters))
+
+    def _linger(self, steps: int, waiters: int) -> None:
+        """As long as more of them come."""
+        self._lingering = asyncio.get_running_loop().call_later(LINGER_STEP_S, self._lingered, steps - 1, waiters)
+
+    def _lingered(self, steps: int, waiters: int) -> None:
+        self._lingering = None
+        if steps and len(self._waiters) > waiters:
+            self._linger(steps, len(self._waiters))
+        else:
             self._loop.wake()
 
     def _queue(self, waiter: Waiter) -> None:
@@ -203,10 +238,8 @@ class Hub:
                 waiter.settle()
             return False
         looked = [work for work in self._works if work not in self._claiming]
-        ahead = await self._ask({work: work.look(sorted(wanted)) for work in looked if work not in self._slow})
+        ahead = await self._look(looked, wanted, hurried=not all(waiter.patient for waiter in asking))
         now_ms = self._clock.now_ms()
-        if len(ahead) == len(self._works):
-            self._note_empty(wanted, ahead.values(), now_ms)
         for work, picks in self._assign(await self._find(ahead, wanted, now_ms)).items():
             self._claiming.add(work)
             self._begin(self._claim(work, picks), work)
@@ -215,6 +248,31 @@ class Hub:
             waiter.settle()
         self._come_back(ahead.values(), now_ms)
         return False
+
+    async def _look(
+        self, works: Iterable[Work], wanted: Mapping[int, FunctionKey], hurried: bool
+    ) -> dict[Work, Mapping[Class, int]]:
+        """When what is wanted is due on each shard. Where more was due a moment ago than could be claimed, that is not
+        asked again, unless somebody does not wait for the next look."""
+        boot_ms = self._clock.boot_ms()
+        ahead: dict[Work, Mapping[Class, int]] = {}
+        for work in works:
+            seen = self._seen.get(work)
+            fresh = seen is not None and seen.boot_ms > boot_ms - LOOK_MS and seen.lanes >= wanted.keys()
+            if seen is not None and fresh and not hurried:
+                ahead[work] = seen.dues
+        looked = await self._ask(
+            {work: work.look(sorted(wanted)) for work in works if work not in ahead and work not in self._slow}
+        )
+        now_ms = self._clock.now_ms()
+        if len(looked) == len(self._works):
+            self._note_empty(wanted, looked.values(), now_ms)
+        self._seen |= {
+            work: Seen(boot_ms, wanted.keys(), dues)
+            for work, dues in looked.items()
+            if any(at_ms <= now_ms for at_ms in dues.values())
+        }
+        return ahead | looked
 
     async def _find(
         self, ahead: Mapping[Work, Mapping[Class, int]], wanted: Mapping[int, FunctionKey], now_ms: int
@@ -227,11 +285,20 @@ class Hub:
             if due:
                 questions[work] = work.candidates([each for _, _, each in due[:CLAIM_CLASSES_MAX]], room)
         answers = await self._ask(questions)
+        for work, candidates in answers.items():
+            self._forget_exhausted(work, candidates, room, now_ms)
         return [
             Found(work, candidate, wanted[candidate.lane])
             for work, candidates in answers.items()
             for candidate in candidates
         ]
+
+    def _forget_exhausted(self, work: Work, candidates: Sequence[Candidate], room: int, now_ms: int) -> None:
+        """Unless each class that is due had as many as could be claimed, the next round looks anew."""
+        found = Counter(Class(candidate.lane, candidate.priority) for candidate in candidates)
+        seen = self._seen.get(work)
+        if seen is not None and any(found[each] < room for each, at_ms in seen.dues.items() if at_ms <= now_ms):
+            del self._seen[work]
 
     def _assign(self, found: Sequence[Found]) -> dict[Work, dict[RunKey, Waiter]]:
         """Who gets what: of each tenant by priority, tenants in turn, up to the bound of a round."""
@@ -275,7 +342,7 @@ class Hub:
             self._claiming.discard(work)
             self._hand_over(picks, claimed)
         if claimed and self._queues:
-            self._loop.wake()
+            self._wake()
 
     def _hand_over(self, picks: Mapping[RunKey, Waiter], claimed: Sequence[Claimed]) -> None:
         """Each worker gets what was claimed for it; what others had first leaves it room for more."""

@@ -178,7 +178,7 @@ async def _apply_statement(connection: Connection, file: Migration, at: int, *, 
     """Again after a lock wait: a session gives up early, since all that comes to a table queues behind waiting DDL."""
     for tries_left in reversed(range(CONFLICT_TRIES_MAX)):
         try:
-            await connection.begin()
+            connection.begin()
             await _run(connection, file.pieces[at], may_have_run=may_have_run)
             await _note(connection, file, at + 1, at + 1)
             await connection.commit()

@@ -17,7 +17,7 @@ from engine.rules.lanes import offered_lane
 from engine.rules.notices import About, is_late, notice_row
 from engine.rules.retry import Verdict
 from engine.stages.held import HeldRun
-from engine.store.connection import Connection
+from engine.store.connection import Connection, Part
 from engine.store.shard import Shard
 
 # A run whose scheduled time is older than this may have been passed by the mark, and then has a row in deferred.
@@ -81,27 +81,32 @@ class Settlements:
     ) -> Sequence[Settlement]:
         """All of one holder's, in one transaction; returns those that were still its own."""
         fence = {**_bounds(batch), "worker_id": worker_id}
-        if not all(settlement.plain for settlement in batch) or self._maybe_swept(batch, now_ms):
+        plain = all(settlement.plain for settlement in batch) and not self._maybe_swept(batch, now_ms)
+        if not plain:
             batch = await self._still_mine(connection, batch, fence)
-            await self._write_beside(connection, batch, now_ms)
         if batch:
-            await self._write_runs(connection, batch, fence, now_ms)
+            await self._write(connection, batch, fence, now_ms, plain)
         return batch
 
     async def write_locked(
         self, connection: Connection, batch: Sequence[Settlement], worker_id: int, now_ms: int
     ) -> None:
         """The same for runs that this transaction has locked and seen to be the holder's own."""
-        await self._write_beside(connection, batch, now_ms)
-        await self._write_runs(connection, batch, {**_bounds(batch), "worker_id": worker_id}, now_ms)
+        await self._write(connection, batch, {**_bounds(batch), "worker_id": worker_id}, now_ms, plain=False)
 
-    async def _write_runs(
-        self, connection: Connection, batch: Sequence[Settlement], fence: dict[str, int], now_ms: int
+    async def _write(
+        self, connection: Connection, batch: Sequence[Settlement], fence: dict[str, int], now_ms: int, plain: bool
     ) -> None:
-        rows = [settlement.row for settlement in batch]
-        found = await connection.execute_rows("settle_runs", rows, fence, bytes_max=self._shard.packet_bytes_max)
+        """The runs, and unless they are plain all that stands beside them."""
+        parts = [Part("settle_runs", fence, [settlement.row for settlement in batch])]
+        ended = [] if plain else [s.run.key for s in batch if s.verdict.state != RunState.WAITING]
+        if ended:
+            parts.append(Part("delete_deferred", rows=ended))
+        found = (await connection.run_parts(*parts, bytes_max=self._shard.packet_bytes_max))[0].found
         if found != len(batch):
             self._events.emit("run.fenced", runs=len(batch) - found, shard=self._shard.index)
+        if not plain:
+            await self._write_beside(connection, batch, now_ms)
         await self._bury(connection, [s for s in batch if s.verdict.state == RunState.FAILED], now_ms)
         await self._notify(connection, batch, now_ms)
 
@@ -116,20 +121,16 @@ class Settlements:
         return [settlement for settlement in batch if settlement.run.key in mine]
 
     async def _write_beside(self, connection: Connection, batch: Sequence[Settlement], now_ms: int) -> None:
-        """What stands in other tables: failed attempts, deferred rows, active rows."""
+        """What stands in other tables: failed attempts, deferred rows of those that wait, active rows."""
         bytes_max = self._shard.packet_bytes_max
         attempts = [_attempt_row(settlement) for settlement in batch if _failed_attempt(settlement)]
         if attempts:
             await connection.execute_rows("insert_attempts", attempts, bytes_max=bytes_max)
         waiting = [settlement for settlement in batch if settlement.verdict.state == RunState.WAITING]
-        ended = [settlement for settlement in batch if settlement.verdict.state != RunState.WAITING]
         if waiting:
             rows = [(*s.run.key, s.verdict.due_at_ms, s.verdict.reason, s.run.priority, _lane(s.run)) for s in waiting]
             await connection.execute_rows("insert_into_lanes", rows, bytes_max=bytes_max)
-        if ended:
-            keys = [settlement.run.key for settlement in ended]
-            await connection.execute_rows("delete_deferred", keys, bytes_max=bytes_max)
-        overlap = [settlement.run.key for settlement in ended if settlement.run.overlap]
+        overlap = [s.run.key for s in batch if s.run.overlap and s.verdict.state != RunState.WAITING]
         if overlap:
             await connection.execute_rows("delete_active", overlap, bytes_max=bytes_max)
             jobs = sorted({(key.partition_id, key.job_id) for key in overlap})

@@ -30,7 +30,7 @@ from engine.rules.notices import About, notice_row
 from engine.rules.work import LEASE_MS
 from engine.stages.held import HeldRun
 from engine.stages.versions import CallPlan, Versions
-from engine.store.connection import Connection, Duplicate, Row
+from engine.store.connection import Connection, Duplicate, Part, Row
 from engine.store.shard import Shard
 
 # A run that waits for an open run of its job is looked at again after this long, should nobody have woken it.
@@ -133,12 +133,9 @@ class Taking:
     async def _sort_out(
         self, connection: Connection, take: Take, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int
     ) -> None:
-        partitions = sorted({key.partition_id for key in candidates})
-        placed = {row[0] for row in (await connection.execute("share_placement", {"partitions": partitions})).rows}
-        keys = [key for key in candidates if key.partition_id in placed]
-        if not keys:
+        take.rows = await self._lock(connection, candidates, due_at_ms)
+        if not take.rows:
             return
-        take.rows = await self._lock(connection, keys, due_at_ms)
         calls = await self._versions.load(
             connection, [(run.partition_id, run.job_id, run.version) for run in take.rows], self._shard.packet_bytes_max
         )
@@ -171,11 +168,18 @@ class Taking:
         if overlapping:
             await self._sort_overlapping(connection, take, overlapping, now_ms)
 
-    async def _lock(self, connection: Connection, keys: Sequence[RunKey], due_at_ms: int) -> list[Waiting]:
-        rows = await connection.fetch_rows(
-            "lock_deferred_runs", keys, {**_bounds(keys), "due_at": due_at_ms}, bytes_max=self._shard.packet_bytes_max
+    async def _lock(
+        self, connection: Connection, candidates: Sequence[RunKey], due_at_ms: int
+    ) -> list[Waiting]:
+        """Of the partitions that this shard still holds; a run of another that was locked is left as it is."""
+        partitions = sorted({key.partition_id for key in candidates})
+        shared, locked = await connection.run_parts(
+            Part("share_placement", {"partitions": partitions}),
+            Part("lock_deferred_runs", {**_bounds(candidates), "due_at": due_at_ms}, candidates),
+            bytes_max=self._shard.packet_bytes_max,
         )
-        return [Waiting(*row) for row in rows]
+        placed = {row[0] for row in shared.rows}
+        return [run for run in (Waiting(*row) for row in locked.rows) if run.partition_id in placed]
 
     async def _sort_overlapping(
         self,
@@ -241,27 +245,37 @@ class Taking:
     async def _write_claimed(self, connection: Connection, take: Take, now_ms: int) -> None:
         """A claimed run is due once its holder has lost it; a worker's run has begun."""
         claimed = sorted(take.claimed, key=lambda run: run.key)
-        bytes_max = self._shard.packet_bytes_max
         rows = [(*run.key, run.attempt, run.lease_until_ms) for run in claimed]
         values = {
             **_bounds([run.key for run in claimed]),
             "worker_id": take.worker_id,
             "started_at": now_ms if take.door else None,
         }
-        found = await connection.execute_rows("claim_runs", rows, values, bytes_max=bytes_max)
-        if found != len(claimed):
-            raise Conflict(f"claimed {found} of {len(claimed)} runs")
-        if take.door:
-            until_ms = {run.key: now_ms + min(LEASE_MS, run.call.timeout_ms) for run in claimed}
-            held_rows = [
-                (*run.key, until_ms[run.key], Reason.SCHEDULED, run.priority, held_lane(run.key.partition_id))
-                for run in claimed
-            ]
-            await connection.execute_rows("insert_into_lanes", held_rows, bytes_max=bytes_max)
-        else:
-            due_rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
-            await connection.execute_rows("set_deferred_due", due_rows, bytes_max=bytes_max)
+        held = self._held_in_lane(claimed, now_ms) if take.door else self._held_by_executor(claimed)
+        answers = await connection.run_parts(
+            Part("claim_runs", values, rows), held, bytes_max=self._shard.packet_bytes_max
+        )
+        if answers[0].found != len(claimed):
+            raise Conflict(f"claimed {answers[0].found} of {len(claimed)} runs")
+        if not take.door:
             await self._leave_sealed_lanes(connection, take)
+
+    def _held_in_lane(self, claimed: Sequence[HeldRun], now_ms: int) -> Part:
+        rows = [
+            (
+                *run.key,
+                now_ms + min(LEASE_MS, run.call.timeout_ms),
+                Reason.SCHEDULED,
+                run.priority,
+                held_lane(run.key.partition_id),
+            )
+            for run in claimed
+        ]
+        return Part("insert_into_lanes", rows=rows)
+
+    def _held_by_executor(self, claimed: Sequence[HeldRun]) -> Part:
+        rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
+        return Part("set_deferred_due", rows=rows)
 
     async def _leave_sealed_lanes(self, connection: Connection, take: Take) -> None:
         """A run that has been opened is where every other is, for those who look for its holder."""

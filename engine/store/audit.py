@@ -45,7 +45,7 @@ async def read_records(shard: Shard, partition_id: int, from_ms: int, to_ms: int
     while True:
         async with shard.connection() as connection:
             await connection.execute("audit_snapshot")
-            await connection.begin()
+            connection.begin()
             values: dict[str, Value] = {"partition_id": partition_id, "after_id": after_id}
             last = await connection.execute("audit_last_job", values | {"rows_max": JOBS_PER_PAGE}, TIMEOUT_MS)
             last_id = last.rows[0][0]

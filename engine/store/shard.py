@@ -71,7 +71,7 @@ class Shard:
     async def transaction(self) -> AsyncIterator[Connection]:
         """BEGIN, then COMMIT if the block ends well, else ROLLBACK. Within it one connection is used."""
         async with self.connection() as connection:
-            await connection.begin()
+            connection.begin()
             try:
                 yield connection
             except BaseException:

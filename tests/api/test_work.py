@@ -8,7 +8,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from starlette.requests import Request
 
+from api.endpoint import _told_path
 from api.openapi import document
 from engine.rules.brakes import RELEASED, InForce
 from engine.rules.work import RESULT_BYTES_MAX
@@ -45,6 +47,15 @@ def run_of(tenant: Tenant, run: dict[str, Any]) -> dict[str, Any]:
     reply = tenant.get(f"/v1/jobs/{run['job']}/runs/{run['scheduled_at']}")
     assert reply.status == 200, reply
     return reply.json
+
+
+def test_a_workers_token_is_told_to_no_log() -> None:
+    """What the endpoint tells is what every log line and metric is made of."""
+    path = "/v1/work/c2VjcmV0:complete"
+    assert _told_path(Request({"type": "http", "path": path, "path_params": {"token": "c2VjcmV0"}})) == (
+        "/v1/work/{token}:complete"
+    )
+    assert _told_path(Request({"type": "http", "path": "/v1/jobs", "path_params": {}})) == "/v1/jobs"
 
 
 def test_a_run_is_claimed_with_all_that_a_worker_needs_and_completed(tenant: Tenant) -> None:

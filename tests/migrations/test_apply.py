@@ -178,7 +178,7 @@ def test_a_migration_gets_in_between_long_transactions_or_says_so(
 
     async def meet() -> list[str]:
         holder = await Connection.open(dsn, 60)
-        await holder.begin()
+        holder.begin()
         await holder.run(b"SELECT * FROM two")
         migrator = asyncio.create_task(apply(dsn, first=True, folder=folder))
         await asyncio.to_thread(until, lambda: rows(dsn, WAITING))

@@ -445,7 +445,7 @@ async def _lock_backwards(dsn: Dsn) -> None:
 
 async def _begun(dsn: Dsn, sql: str) -> Connection:
     connection = await Connection.open(dsn, int(FINAL_S))
-    await connection.begin()
+    connection.begin()
     await connection.run(sql.encode())
     return connection
 

@@ -189,12 +189,11 @@ class Pair:
             await asyncio.sleep(self._proxy.delay_ms / 1000)
         if body[:1] != bytes([COM_QUERY]):
             return True
-        if body[1:] == b"BEGIN":
-            self._kinds.clear()
-        elif body[1:] == b"COMMIT":
+        if body[1:] == b"COMMIT":
             return await self._commit_passes(body)
-        else:
-            self._kinds |= {kind for kind in KINDS if kind in body}
+        if body.startswith(b"BEGIN;", 1):
+            self._kinds.clear()
+        self._kinds |= {kind for kind in KINDS if kind in body}
         return True
 
     async def _commit_passes(self, body: bytes) -> bool:
