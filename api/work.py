@@ -22,7 +22,8 @@ from engine.rules.shown import show_run
 from engine.rules.timestamps import format_time
 from engine.rules.work import ERROR_CHARS_MAX, HEARTBEAT_MS, NOTE_CHARS_MAX, RESULT_BYTES_MAX, Deed
 from engine.stages.versions import LEASE_BEYOND_TIMEOUT_MS
-from engine.stages.work import Beat, Claimed, End, Fence, Stale, WorkRow
+from engine.stages.work import Beat, Claimed, Stale
+from engine.stages.work_ends import End, Fence, WorkRow, fence_of
 
 FUNCTIONS_MAX = 100
 RUNS_MAX = 100
@@ -158,7 +159,7 @@ def _show(call: Call, claimed: Claimed) -> dict[str, Any]:
     function = run.call.function
     assert function is not None  # noqa: S101 - a door claims nothing else
     return {
-        "token": call.service.work.token(call.tenant_id, Fence(run.key, run.attempt, run.worker_id)),
+        "token": call.service.work.token(call.tenant_id, fence_of(run)),
         "function": function.name,
         "payload": function.payload,
         "job": claimed.name,

@@ -21,7 +21,8 @@ from engine.outbound.target import Guard
 from engine.service import Service as Loop
 from engine.stages.door import SHOW_MS, Asked, Door
 from engine.stages.versions import Versions
-from engine.stages.work import Beat, End, Fence, Renewed, Stale, Work, WorkRow, new_door
+from engine.stages.work import Beat, Renewed, Stale, Work, new_door
+from engine.stages.work_ends import End, Fence, WorkRow
 from engine.store.brakes import Brakes
 from engine.store.placement import Placement
 from engine.store.shard import Shard
@@ -106,7 +107,7 @@ class WorkPlace:
         if len(raw) != _TOKEN.size or not hmac.compare_digest(signature, self._signature(tenant_id, raw)):
             return None
         _, partition_id, scheduled_at, job_id, attempt, worker_id = _TOKEN.unpack(raw)
-        return Fence(RunKey(partition_id, scheduled_at, job_id), attempt, worker_id)
+        return Fence(RunKey(partition_id, scheduled_at, job_id), attempt, worker_id, tenant_id)
 
     def _signature(self, tenant_id: int, raw: bytes) -> bytes:
         signed = struct.pack(">Q", tenant_id) + raw

@@ -17,7 +17,7 @@ from engine.rules.lanes import held_lane
 from engine.rules.work import LEASE_MS, lapse_of
 from engine.stages.settlements import Settlement
 from engine.stages.versions import LEASE_BEYOND_TIMEOUT_MS, Versions
-from engine.stages.work import Ends, lock_work
+from engine.stages.work_ends import Ends, lock_work
 from engine.store.connection import Connection
 from engine.store.shard import Shard
 from engine.store.statements import Value

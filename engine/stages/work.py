@@ -9,41 +9,26 @@ the same rules and statements as that of a call. What nobody renews is taken bac
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple
 
 from engine.clock import Clock
 from engine.errors import CommitUnknown
 from engine.events import Events
-from engine.model import UNREADABLE, Definition, OutcomeKind, Overlap, Reason, RunKey, RunState, is_door, mint_door_id
-from engine.outbound.exchange import Outcome
-from engine.outbound.target import Guard
+from engine.model import Definition, OutcomeKind, Reason, RunKey, RunState, is_door, mint_door_id
 from engine.rows import Report
-from engine.rules.retry import Verdict
-from engine.rules.work import (
-    KINDS,
-    Deed,
-    Lapse,
-    Stop,
-    judge_work,
-    lease_until_ms,
-    stop_of,
-    tries_after,
-)
+from engine.rules.work import KINDS, Deed, Stop, lease_until_ms, stop_of
 from engine.stages.held import HeldRun
-from engine.stages.settlements import Settlement, Settlements
+from engine.stages.settlements import Settlement
 from engine.stages.take import Take, Taking
-from engine.stages.versions import LEASE_BEYOND_TIMEOUT_MS, CallPlan, Versions
-from engine.store.connection import Connection, Row
+from engine.stages.versions import Versions
+from engine.stages.work_ends import End, Ends, Fence, WorkRow, fence_of, lock_work
+from engine.store.connection import Connection
 from engine.store.shard import Shard
 from engine.store.statements import Value
 
 # Answers to more questions than this would not fit one statement well.
 LANES_PER_LOOK = 2_000
-
-# What a run is settled by whose version cannot be read: the default policies.
-_UNREADABLE = CallPlan(UNREADABLE, Guard())
-
 
 class Class(NamedTuple):
     """Runs of one lane and one priority."""
@@ -69,14 +54,6 @@ class Claimed(NamedTuple):
     trigger: int
 
 
-class Fence(NamedTuple):
-    """Which attempt of which run, held in whose name: what a worker's token says."""
-
-    key: RunKey
-    attempt: int
-    worker_id: int
-
-
 class Beat(NamedTuple):
     """A worker's sign of life; ``progress`` in percent."""
 
@@ -90,56 +67,6 @@ class Renewed(NamedTuple):
 
     stop: Stop | None
     lease_until_ms: int
-
-
-class End(NamedTuple):
-    """How a worker ends its hold of a run. ``result`` is JSON."""
-
-    fence: Fence
-    deed: Deed
-    error: str = ""
-    retry_after: str | None = None
-    result: bytes | None = None
-
-
-class WorkRow(NamedTuple):
-    """A row of ``lock_work``; after an end, the run as it stands then."""
-
-    partition_id: int
-    scheduled_at_ms: int
-    job_id: int
-    tenant_id: int
-    version: int
-    state: int
-    priority: int
-    trigger: int
-    attempt: int
-    tries: int
-    worker_id: int | None
-    lease_until_ms: int | None
-    cancel_requested: int
-    reason: int | None
-    outcome: int | None
-    status_code: int | None
-    started_at_ms: int | None
-    finished_at_ms: int | None
-    name: str | None
-
-    @property
-    def key(self) -> RunKey:
-        return RunKey(self.partition_id, self.scheduled_at_ms, self.job_id)
-
-    @property
-    def version_key(self) -> tuple[int, int, int]:
-        return self.partition_id, self.job_id, self.version
-
-    @property
-    def deadline_ms(self) -> int:
-        """When the time of the attempt is over."""
-        return (self.lease_until_ms or 0) - LEASE_BEYOND_TIMEOUT_MS
-
-    def held_by(self, fence: Fence) -> bool:
-        return (self.state, self.attempt, self.worker_id) == (RunState.RUNNING, fence.attempt, fence.worker_id)
 
 
 class Stale(NamedTuple):
@@ -223,7 +150,7 @@ class Work:
 
     async def give_back(self, runs: Iterable[HeldRun]) -> None:
         """Runs whose worker has gone before it was told of them; no try is counted."""
-        ends = [End(Fence(run.key, run.attempt, run.worker_id), Deed.UNSTARTED) for run in runs]
+        ends = [End(fence_of(run), Deed.UNSTARTED) for run in runs]
         if ends:
             await self.settle(ends)
 
@@ -298,75 +225,6 @@ class Work:
             self._events.emit("work.stale", runs=stale, shard=self.shard.index)
 
 
-class Ends:
-    """Settles what workers say, and what becomes of runs that are taken from them."""
-
-    def __init__(
-        self,
-        shard: Shard,
-        versions: Versions,
-        is_told: Callable[[int, Definition], bool],
-        events: Events,
-        draw: Callable[[], float],
-    ) -> None:
-        self._shard = shard
-        self._versions = versions
-        self._settlements = Settlements(shard, events, is_told)
-        self.tell = self._settlements.tell
-        self._draw = draw
-
-    async def write_locked(
-        self, connection: Connection, ends: Mapping[RunKey, tuple[WorkRow, End | Lapse]], now_ms: int
-    ) -> list[Settlement]:
-        """Settle runs that are locked and still held."""
-        calls = await self._versions.load(
-            connection, [row.version_key for row, _ in ends.values()], self._shard.packet_bytes_max
-        )
-        settled = [self._settlement(row, end, calls[row.version_key], now_ms) for row, end in ends.values()]
-        for worker_id in sorted({settlement.run.worker_id for settlement in settled}):
-            batch = sorted(
-                (settlement for settlement in settled if settlement.run.worker_id == worker_id),
-                key=lambda settlement: settlement.run.key,
-            )
-            await self._settlements.write_locked(connection, batch, worker_id, now_ms)
-        return settled
-
-    def _settlement(self, row: WorkRow, end: End | Lapse, call: CallPlan | Exception, now_ms: int) -> Settlement:
-        if isinstance(call, Exception):  # it is judged all the same; should it run again, claiming sets it aside
-            call = _UNREADABLE
-        deed = end.deed if isinstance(end, End) else end
-        if row.cancel_requested:
-            deed = Lapse.CANCELLED
-        tries = tries_after(deed, row.tries)
-        verdict: Verdict = judge_work(
-            deed,
-            tries,
-            call.definition.retry,
-            scheduled_at_ms=row.scheduled_at_ms,
-            now_ms=now_ms,
-            retry_after=end.retry_after if isinstance(end, End) else None,
-            draw=self._draw,
-        )
-        error = end.error if isinstance(end, End) else ""
-        started_ms = row.started_at_ms if row.started_at_ms is not None else now_ms
-        kind = KINDS[deed]
-        detail = error or _DETAILS.get(deed, kind.name.lower())
-        outcome = Outcome(kind, None, None, error.encode(), started_ms, now_ms, True, detail, "")
-        return Settlement(_held_run(row, call, started_ms, self._shard.index), outcome, verdict, tries)
-
-
-_DETAILS: dict[Deed | Lapse, str] = {Deed.RELEASE: "released", Lapse.DEADLINE: "deadline", Lapse.SILENT: "worker_lost"}
-
-
-async def lock_work(connection: Connection, keys: Sequence[RunKey], bytes_max: int) -> dict[RunKey, WorkRow]:
-    """These runs, locked in the order of their keys."""
-    wanted = sorted(set(keys))
-    times = [key.scheduled_at_ms for key in wanted]
-    bounds = {"from_at": min(times), "to_at": max(times)}
-    rows: list[Row] = await connection.fetch_rows("lock_work", wanted, bounds, bytes_max=bytes_max)
-    return {RunKey(*row[:3]): WorkRow(*row) for row in rows}
-
-
 def new_door() -> int:
     """The id of a door that opens now."""
     door_id = mint_door_id()
@@ -385,8 +243,7 @@ def _said(row: WorkRow | None, end: End) -> WorkRow | Stale:
     """Said again after its answer was lost, an end that stands is answered as before."""
     if row is None:
         return Stale(None)
-    ours = (row.attempt, row.worker_id) == (end.fence.attempt, end.fence.worker_id)
-    if ours and row.state != RunState.RUNNING and _stands(row, end.deed):
+    if row.given_by(end.fence) and row.state != RunState.RUNNING and _stands(row, end.deed):
         return row
     return Stale(row)
 
@@ -411,25 +268,6 @@ def _after(row: WorkRow, settlement: Settlement) -> WorkRow:
         outcome=outcome.kind if settlement.called else None,
         started_at_ms=outcome.started_ms if settlement.called else None,
         finished_at_ms=None if verdict.state == RunState.WAITING else outcome.finished_ms,
-    )
-
-
-def _held_run(row: WorkRow, call: CallPlan, started_ms: int, shard_index: int) -> HeldRun:
-    """``due_ms`` is the scheduled time for a first try: what its start is measured by."""
-    return HeldRun(
-        row.key,
-        worker_id=row.worker_id or 0,
-        attempt=row.attempt,
-        tries=row.tries,
-        tenant_id=row.tenant_id,
-        version=row.version,
-        priority=row.priority,
-        due_ms=row.scheduled_at_ms if row.tries == 0 else started_ms,
-        lease_until_ms=row.lease_until_ms or 0,
-        deferred=True,
-        overlap=call.definition.overlap != Overlap.ALLOW,
-        call=call,
-        shard_index=shard_index,
     )
 
 

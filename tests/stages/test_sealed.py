@@ -35,11 +35,12 @@ from engine.stages.notify import Notify
 from engine.stages.take import SEALED_WAIT_MS
 from engine.stages.tenancy import TOLD_INTERVAL_MS, Tenancy
 from engine.stages.versions import Versions
-from engine.stages.work import End, Stale
+from engine.stages.work import Stale
+from engine.stages.work_ends import End, fence_of
 from engine.store.jobs import NewJob, create_jobs
 from engine.store.shard import Shard
 from engine.store.tenants import Tenants, create_tenant
-from tests.stages.test_work import Bench, fence_of
+from tests.stages.test_work import Bench
 from tests.support.wait import until_async
 from tests.support.world import PARTITIONS, TENANT, Worker, World, run_world
 
@@ -293,7 +294,7 @@ def test_p9_one_version_that_cannot_be_read_spoils_no_other_end_that_workers_say
         bad = claimed["bad"].run.key
         await world.rows(f"UPDATE job_versions SET definition = '{{}}' WHERE job_id = {bad.job_id}")
         world.versions._known.clear()
-        answers = await bench.work.settle([End(fence_of(each), Deed.COMPLETE) for each in claimed.values()])
+        answers = await bench.work.settle([End(fence_of(each.run), Deed.COMPLETE) for each in claimed.values()])
         assert not any(isinstance(answer, Stale | Exception) for answer in answers)
         assert [state for _, state in await world.states()] == [RunState.SUCCEEDED] * 2
 

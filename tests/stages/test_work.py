@@ -11,7 +11,8 @@ from engine.rules.lanes import WORKERS_LANES_FROM, held_lane, workers_lane
 from engine.rules.work import CANCEL_GRACE_MS, HEARTBEAT_MS, LEASE_MS, Deed, Stop
 from engine.stages.door import Asked, Door
 from engine.stages.lapse import LapsedWork
-from engine.stages.work import Beat, Claimed, Class, End, Fence, Renewed, Stale, Work, new_door, report_of
+from engine.stages.work import Beat, Claimed, Class, Renewed, Stale, Work, new_door, report_of
+from engine.stages.work_ends import End, fence_of
 from engine.store.changes import Windows, cancel_run, pause_job
 from engine.store.connection import Connection
 from engine.store.jobs import find_jobs
@@ -40,12 +41,12 @@ class Bench:
         return await self.work.claim([each.key for each in found], WANTED) if found else []
 
     async def beat(self, claimed: Claimed, progress: int | None = None) -> Renewed | Stale:
-        (answer,) = await self.work.renew([Beat(fence_of(claimed), progress, None)])
+        (answer,) = await self.work.renew([Beat(fence_of(claimed.run), progress, None)])
         assert isinstance(answer, Renewed | Stale)
         return answer
 
     async def end(self, claimed: Claimed, deed: Deed, **said: object):
-        (answer,) = await self.work.settle([End(fence_of(claimed), deed, **said)])
+        (answer,) = await self.work.settle([End(fence_of(claimed.run), deed, **said)])
         return answer
 
     async def open_for(self, ms: int, step_ms: int = 2_000) -> None:
@@ -61,10 +62,6 @@ class Bench:
 
 def told(tenant_id: int, definition: object) -> bool:
     return True
-
-
-def fence_of(claimed: Claimed) -> Fence:
-    return Fence(claimed.run.key, claimed.run.attempt, claimed.run.worker_id)
 
 
 async def planned(world: World, **settings: object) -> Worker:
@@ -275,6 +272,25 @@ def test_an_end_said_again_is_answered_as_before(shard_dsn: Dsn) -> None:
     run_world(shard_dsn, body)
 
 
+def test_p9_a_token_is_worth_nothing_in_the_name_of_another_tenant(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        bench, claimed = await begun(world)
+        others = fence_of(claimed.run)._replace(tenant_id=TENANT + 1)
+        before = await world.rows("SELECT * FROM deferred")
+        (beat,) = await bench.work.renew([Beat(others, 40, "mine")])
+        ends = [End(others, deed) for deed in Deed]
+        answers = [beat, *await bench.work.settle(ends)]
+        assert all(isinstance(answer, Stale) for answer in answers)
+        assert await world.rows("SELECT * FROM deferred") == before
+        assert (await state_of(world))[0] == RunState.RUNNING
+        done = await bench.end(claimed, Deed.COMPLETE)
+        assert not isinstance(done, Stale)
+        (again,) = await bench.work.settle([End(others, Deed.COMPLETE)])
+        assert isinstance(again, Stale)
+
+    run_world(shard_dsn, body)
+
+
 def test_progress_is_of_the_attempt_that_told_it(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         bench, claimed = await begun(world)
@@ -285,7 +301,7 @@ def test_progress_is_of_the_attempt_that_told_it(shard_dsn: Dsn) -> None:
         assert (report.attempt, report.progress) == (1, 40)
         await bench.end(claimed, Deed.UNSTARTED)
         (again,) = await bench.claim()
-        await bench.work.renew([Beat(fence_of(again), None, "begins")])
+        await bench.work.renew([Beat(fence_of(again.run), None, "begins")])
         report = await report_of(world.shard, *claimed.run.key)
         assert report is not None
         assert (report.attempt, report.progress, report.note) == (2, None, "begins")
