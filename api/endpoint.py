@@ -26,6 +26,7 @@ OpenHandler = Callable[[Service, Request], Awaitable[Response]]
 
 NO_TENANT = 0  # ids begin at 1
 REQUEST_ID = "x-request-id"
+WORK = "/v1/work/"
 # For pages of the origins that the operator allows; they send the key themselves, never a cookie.
 ALLOWED_HEADERS = "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, X-Request-Id"
 EXPOSED_HEADERS = "ETag, Retry-After, RateLimit, RateLimit-Policy, X-Request-Id"
@@ -131,6 +132,7 @@ async def respond(
 async def _answered(service: Service, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
     """The answer, or the problem that an error stands for; a mistake of ours is told as an event, not to the caller."""
     request_id = _request_id(request)
+    path = _told_path(request.scope["path"])
     started_ms = service.clock.boot_ms()
     try:
         response = await answer(request)
@@ -139,7 +141,7 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
         if isinstance(error, KeyMissing):
             service.events.emit("api.sealed", request_id=request_id, error=str(error))
         if problem is None:
-            service.events.emit("api.failed", request_id=request_id, path=_told_path(request), error=error)
+            service.events.emit("api.failed", request_id=request_id, path=path, error=error)
             problem = Problem(INTERNAL, f"request {request_id} failed; it is on record here")
         response = problem_response(problem)
     response.headers[REQUEST_ID] = request_id
@@ -149,18 +151,18 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
         "api.answered",
         request_id=request_id,
         method=request.method,
-        path=_told_path(request),
+        path=path,
         status=response.status_code,
         took_ms=service.clock.boot_ms() - started_ms,
     )
     return response
 
 
-def _told_path(request: Request) -> str:
-    """The path without a worker's token, which is good for as long as its run lasts."""
-    path: str = request.scope["path"]
-    token = request.path_params.get("token")
-    return path.replace(token, "{token}") if token else path
+def _told_path(path: str) -> str:
+    """The path without a worker's token, which is good for as long as its run lasts; also where it fits no route."""
+    if not path.startswith(WORK):
+        return path
+    return f"{WORK}{{token}}{''.join(path[len(WORK) :].partition(':')[1:])}"
 
 
 def _preflight(request: Request, allow: str) -> dict[str, str]:
