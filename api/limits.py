@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from api.errors import LIMIT_REACHED, TOO_MANY_REQUESTS, Problem
@@ -21,8 +21,12 @@ REQUESTS_LIMIT, REQUESTS_PER_S = "requests_per_s", 5_000
 JOBS_LIMIT, JOBS_MAX = "jobs", 10_000_000
 DEFAULTS = {REQUESTS_LIMIT: REQUESTS_PER_S, JOBS_LIMIT: JOBS_MAX, TENANT_STARTS_LIMIT: TENANT_STARTS_PER_S}
 
-# What one tenant's calls can put before another's in one process is the work of so many.
+# So many calls of one tenant are carried out at once where it has the process to itself: what comes together is
+# answered together, at half the cost. Where others call too, each has so few that nobody waits behind more than these.
 CALLS_AT_ONCE_MAX = 64
+CALLS_AT_ONCE_BESIDE_OTHERS = 8
+# Whoever has called in this time counts as calling.
+CALLS_LATELY_MS = 1_000
 
 # Tenants whose buckets are kept; one that is forgotten begins with a full one.
 BUCKETS_MAX = 50_000
@@ -104,10 +108,11 @@ class _Count:
 
 @dataclass(slots=True)
 class _Lane:
-    """Room for calls, and how many are inside or wait."""
+    """How many calls are inside, who waits, and when the last one came."""
 
-    room: asyncio.Semaphore
-    calls: int = 0
+    inside: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    called_at_ms: int = 0
 
 
 class Lanes:
@@ -116,28 +121,66 @@ class Lanes:
     A call takes half a millisecond of the process's one core, so this is what one tenant can put before another's.
     """
 
-    def __init__(self, at_once_max: int) -> None:
-        self._at_once_max = at_once_max
-        self._lanes: dict[int, _Lane] = {}
+    def __init__(self, clock: Clock, alone_max: int = CALLS_AT_ONCE_MAX, beside_max: int | None = None) -> None:
+        self._clock = clock
+        self._alone_max = alone_max
+        self._beside_max = min(alone_max, beside_max or CALLS_AT_ONCE_BESIDE_OTHERS)
+        # The one that called last stands last.
+        self._lanes: OrderedDict[int, _Lane] = OrderedDict()
 
     @asynccontextmanager
     async def enter(self, tenant_id: int) -> AsyncIterator[None]:
         """Inside, the call is carried out; first come, first served."""
-        lane = self._lanes.get(tenant_id)
-        if lane is None:
-            lane = self._lanes[tenant_id] = _Lane(asyncio.Semaphore(self._at_once_max))
-        lane.calls += 1
+        lane = self._called(tenant_id)
+        if lane.waiting or lane.inside >= self._at_once_max():
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            lane.waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._gave_up(lane, turn)
+                raise
+        else:
+            lane.inside += 1
         try:
-            async with lane.room:
-                yield
+            yield
         finally:
-            lane.calls -= 1
-            if not lane.calls:
-                del self._lanes[tenant_id]
+            lane.inside -= 1
+            self._let_in(lane)
 
     def __len__(self) -> int:
-        """Tenants with calls under way."""
+        """Tenants with calls under way, or lately."""
         return len(self._lanes)
+
+    def _called(self, tenant_id: int) -> _Lane:
+        now_ms = self._clock.boot_ms()
+        lane = self._lanes.get(tenant_id)
+        if lane is None:
+            lane = self._lanes[tenant_id] = _Lane()
+        lane.called_at_ms = now_ms
+        self._lanes.move_to_end(tenant_id)
+        while (oldest := next(iter(self._lanes.values()))).called_at_ms < now_ms - CALLS_LATELY_MS:
+            if oldest.inside or oldest.waiting:
+                break  # it is calling all the same
+            self._lanes.popitem(last=False)
+        return lane
+
+    def _at_once_max(self) -> int:
+        return self._alone_max if len(self._lanes) == 1 else self._beside_max
+
+    def _let_in(self, lane: _Lane) -> None:
+        """As many as there is room for now."""
+        while lane.waiting and lane.inside < self._at_once_max():
+            turn = lane.waiting.popleft()
+            if not turn.done():
+                lane.inside += 1
+                turn.set_result(None)
+
+    def _gave_up(self, lane: _Lane, turn: asyncio.Future[None]) -> None:
+        """A caller that has gone takes no place with it, also where its turn had just come."""
+        if turn.done() and not turn.cancelled():
+            lane.inside -= 1
+            self._let_in(lane)
 
 
 class JobCounts:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from api.gather import Gather
 from api.idempotency import kept
-from api.limits import CALLS_AT_ONCE_MAX, JobCounts, Lanes, RequestRates
+from api.limits import JobCounts, Lanes, RequestRates
 from api.responses import Answer
 from api.work_place import WorkPlace
 from engine.clock import Clock
@@ -78,7 +78,7 @@ class Service:
             self.placement.first, self.guard, clock, [*listening, *databases_of(settings)]
         )
         self.brakes = Brakes(self.placement.first)
-        self.lanes = Lanes(CALLS_AT_ONCE_MAX)
+        self.lanes = Lanes(clock)
         self.rates = RequestRates(clock, settings.api_processes * settings.api_hosts)
         self.counts = JobCounts(shards, clock)
         self.windows = Windows(settings.freeze_ms, settings.missed_after_ms)

@@ -32,7 +32,9 @@ from engine.store.statements import BATCH_ROWS_MAX, Value
 
 # Jobs locked in one transaction: their Python work (some 10 ms) must not hold up firing for longer.
 JOBS_PER_BATCH = 1_000
-# After so many jobs the event loop gets a turn.
+# A job that is due every second has thirty runs within the horizon: what is left of a batch is planned with the next.
+RUNS_PER_BATCH = 1_000
+# After so many jobs, or runs, the event loop gets a turn: a millisecond or two.
 JOBS_PER_TURN = 100
 # What is due this soon is planned before anything later.
 URGENT_MS = 2_000
@@ -170,8 +172,12 @@ class Plan:
             connection, [job.version_key for job in jobs], self._shard.packet_bytes_max
         )
         room = self._held.room() if self._lease.may_claim_ahead() else 0
+        turn_at = JOBS_PER_TURN
         for position, job in enumerate(jobs):
-            if position % JOBS_PER_TURN == JOBS_PER_TURN - 1:
+            if len(batch.runs) >= RUNS_PER_BATCH:
+                break
+            if position + len(batch.runs) >= turn_at:
+                turn_at = position + len(batch.runs) + JOBS_PER_TURN
                 await asyncio.sleep(0)
             call = plans[job.version_key]
             mark_at_ms = marks[job.partition_id]

@@ -4,30 +4,85 @@ from __future__ import annotations
 
 import asyncio
 
-from api.limits import Lanes
+from api.limits import CALLS_LATELY_MS, Lanes
+from tests.support.clock import SettableClock
+
+
+class Flood:
+    """Many calls of one tenant at once, which end when they are told to."""
+
+    def __init__(self, lanes: Lanes, tenant_id: int, calls: int) -> None:
+        self.inside, self.most = 0, 0
+        self.done: list[int] = []
+        self.may_end = asyncio.Event()
+        self.calls = [asyncio.create_task(self._call(lanes, tenant_id, number)) for number in range(calls)]
+
+    async def _call(self, lanes: Lanes, tenant_id: int, number: int) -> None:
+        async with lanes.enter(tenant_id):
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            await self.may_end.wait()
+            self.inside -= 1
+            self.done.append(number)
+
+    async def end(self) -> None:
+        self.may_end.set()
+        await asyncio.gather(*self.calls, return_exceptions=True)
 
 
 def test_p6_a_tenants_flood_waits_in_its_own_lane_in_order_and_leaves_nothing_behind() -> None:
     async def body() -> None:
-        lanes, inside, most, done = Lanes(2), 0, 0, []
-        may_end = asyncio.Event()
-
-        async def call(number: int) -> None:
-            nonlocal inside, most
-            async with lanes.enter(1):
-                inside += 1
-                most = max(most, inside)
-                await may_end.wait()
-                inside -= 1
-                done.append(number)
-
-        flood = [asyncio.create_task(call(number)) for number in range(10)]
+        clock = SettableClock(0)
+        lanes = Lanes(clock, 2)
+        flood = Flood(lanes, 1, 10)
         await asyncio.sleep(0)
         async with lanes.enter(2):
-            assert (inside, len(lanes)) == (2, 2), "the other tenant is inside at once"
-        flood[9].cancel()
-        may_end.set()
-        await asyncio.gather(*flood, return_exceptions=True)
-        assert (most, done, len(lanes)) == (2, list(range(9)), 0)
+            assert (flood.inside, len(lanes)) == (2, 2), "the other tenant is inside at once"
+        flood.calls[9].cancel()
+        flood.calls[4].cancel()
+        await flood.end()
+        assert (flood.most, flood.done) == (2, [0, 1, 2, 3, 5, 6, 7, 8])
+        clock.advance(CALLS_LATELY_MS + 1)
+        async with lanes.enter(3):
+            assert len(lanes) == 1, "who calls no more is forgotten"
+
+    asyncio.run(body())
+
+
+def test_p6_beside_others_a_tenant_has_few_calls_at_once_and_alone_many() -> None:
+    async def body() -> None:
+        clock = SettableClock(0)
+        lanes = Lanes(clock, 6, 2)
+        alone = Flood(lanes, 1, 8)
+        await asyncio.sleep(0)
+        assert alone.inside == 6
+        async with lanes.enter(2):
+            pass
+        await alone.end()
+        beside = Flood(lanes, 1, 8)
+        await asyncio.sleep(0)
+        assert beside.inside == 2, "the other one has called a moment ago"
+        await beside.end()
+        clock.advance(CALLS_LATELY_MS + 1)
+        again = Flood(lanes, 1, 8)
+        await asyncio.sleep(0)
+        assert again.inside == 6
+        await again.end()
+        assert sorted(again.done) == list(range(8))
+
+    asyncio.run(body())
+
+
+def test_p6_a_caller_that_gives_up_as_its_turn_comes_takes_no_place_with_it() -> None:
+    async def body() -> None:
+        lanes = Lanes(SettableClock(0), 1)
+        first = Flood(lanes, 1, 2)
+        await asyncio.sleep(0)
+        first.may_end.set()
+        await first.calls[0]  # the second one's turn has come, and it has not run yet
+        first.calls[1].cancel()
+        await asyncio.gather(*first.calls, return_exceptions=True)
+        async with asyncio.timeout(1), lanes.enter(1):
+            pass
 
     asyncio.run(body())

@@ -184,6 +184,26 @@ def test_p4_a_host_whose_clock_is_off_plans_but_claims_nothing_ahead(shard_dsn: 
     run_world(shard_dsn, body)
 
 
+def test_p6_jobs_of_many_runs_are_planned_in_steps_that_hold_up_nobody(
+    shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.stages.plan.RUNS_PER_BATCH", 60)
+
+    async def body(world: World) -> None:
+        for n in range(10):
+            await world.job(f"every-second-{n}", Cron("* * * * * *"))
+        worker = await world.worker().join()
+        steps = []
+        while await worker.plan.run_once(world.now_ms):
+            steps.append(len(worker.runs()) - sum(steps))
+        assert max(steps) < 60 + 31, "a job's runs are never parted"
+        times = Counter(run.key.job_id for run in worker.runs())
+        assert len(times) == 10
+        assert set(times.values()) <= {30, 31}, "each of them up to the horizon, and none twice"
+
+    run_world(shard_dsn, body)
+
+
 def test_p5_where_planning_is_behind_what_is_on_time_and_critical_is_not_behind_a_late_backlog(
     shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
