@@ -33,6 +33,7 @@ from engine.stages.rollup import Rollup
 from engine.stages.sweep import Sweep
 from engine.stages.tidy import Tidy
 from engine.stages.timekeep import Timekeep
+from engine.stages.unclaimed import Unclaimed
 from engine.stages.versions import Versions
 from engine.stages.work_seen import WorkSeen
 from engine.store.brakes import REREAD_MS as BRAKES_INTERVAL_MS
@@ -44,6 +45,7 @@ from engine.store.tenants import REREAD_MS, Tenants
 REAP_INTERVAL_MS = 500
 NEIGHBOURS_INTERVAL_MS = 500
 LAPSE_INTERVAL_MS = 1_000
+UNCLAIMED_INTERVAL_MS = 1_000
 SWEEP_INTERVAL_MS = 10_000
 NOTIFY_INTERVAL_MS = 1_000
 RECORD_INTERVAL_MS = 10_000
@@ -109,6 +111,8 @@ class Keeper:
         reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         lapse = LapsedWork(shard, partitions, versions, self._tenants.is_told, self._clock, self._events)
         self._serve(f"lapse-{number}", lapse.run_once, LAPSE_INTERVAL_MS)
+        unclaimed = Unclaimed(shard, versions, self._tenants, self._tenants.is_told, self._clock, self._events)
+        self._serve(f"unclaimed-{number}", unclaimed.run_once, UNCLAIMED_INTERVAL_MS)
         neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
         notify = Notify(shard, self._client, self._guard, self._tenants, self._in_force, versions, self._events)
         backlog = Backlog(shard, partitions, self._events)

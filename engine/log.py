@@ -27,6 +27,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "job.invalid": (WARNING, "a job cannot be evaluated and was set aside"),
     "work.claimed": (DEBUG, "function runs handed to workers"),
     "work.stale": (INFO, "workers spoke of runs that they have lost"),
+    "work.unclaimed": (INFO, "function runs ended that no worker will have: disabled tenants, ages over max_age"),
     "work.lapsed": (INFO, "function runs taken back: silent workers, cancels, ends of time"),
     "lease.partitions": (INFO, "partitions owned"),
     "lease.lost": (WARNING, "lease lost; beginning again under a new worker id"),

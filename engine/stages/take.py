@@ -87,12 +87,15 @@ class Take:
         self.invalid: list[Waiting] = []
         self.cancelled: list[Waiting] = []
         self.closed: list[Waiting] = []
+        self.disabled: list[Waiting] = []
+        self.too_old: list[Waiting] = []
         self.notices: list[About] = []
 
     @property
     def gone(self) -> list[Waiting]:
         """Those that do not wait any more, without having been claimed."""
-        return [*self.skipped, *self.deleted, *self.invalid, *self.cancelled, *self.closed]
+        ended = [*self.skipped, *self.deleted, *self.invalid, *self.cancelled, *self.closed]
+        return ended + self.disabled + self.too_old
 
     @property
     def dealt_with(self) -> int:
@@ -130,15 +133,37 @@ class Taking:
         await self._write(connection, take, now_ms)
         return take
 
+    async def give_up(
+        self,
+        connection: Connection,
+        candidates: Sequence[RunKey],
+        now_ms: int,
+        why: Callable[[Waiting, CallPlan | Exception], Reason | None],
+    ) -> Take:
+        """One transaction's work: of the candidates that are due and free those end for which there is a reason,
+        TENANT_DISABLED or MAX_AGE."""
+        take = Take()
+        take.rows = await self._lock(connection, candidates, now_ms)
+        calls = await self._calls(connection, take.rows)
+        for run in take.rows:
+            call = calls[run.partition_id, run.job_id, run.version]
+            reason = why(run, call) if run.state == RunState.WAITING else None
+            if reason == Reason.MAX_AGE:
+                take.too_old.append(run)
+            elif reason == Reason.TENANT_DISABLED:
+                take.disabled.append(run)
+                if isinstance(call, Exception) or self._is_told(run.tenant_id, call.definition):
+                    take.notices.append(_about(run))
+        await self._write(connection, take, now_ms)
+        return take
+
     async def _sort_out(
         self, connection: Connection, take: Take, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int
     ) -> None:
         take.rows = await self._lock(connection, candidates, due_at_ms)
         if not take.rows:
             return
-        calls = await self._versions.load(
-            connection, [(run.partition_id, run.job_id, run.version) for run in take.rows], self._shard.packet_bytes_max
-        )
+        calls = await self._calls(connection, take.rows)
         overlapping: list[tuple[Waiting, CallPlan]] = []
         why = ""
         for run in take.rows:
@@ -180,6 +205,12 @@ class Taking:
         )
         placed = {row[0] for row in shared.rows}
         return [run for run in (Waiting(*row) for row in locked.rows) if run.partition_id in placed]
+
+    async def _calls(
+        self, connection: Connection, runs: Sequence[Waiting]
+    ) -> dict[tuple[int, int, int], CallPlan | Exception]:
+        wanted = [(run.partition_id, run.job_id, run.version) for run in runs]
+        return await self._versions.load(connection, wanted, self._shard.packet_bytes_max)
 
     async def _sort_overlapping(
         self,
@@ -228,6 +259,9 @@ class Taking:
         await self._end(connection, take.deleted, RunState.SKIPPED, Reason.DELETED, now_ms)
         await self._end(connection, take.invalid, RunState.SKIPPED, Reason.INVALID, now_ms)
         await self._end(connection, take.cancelled, RunState.CANCELLED, None, now_ms)
+        await self._end(connection, take.disabled, RunState.SKIPPED, Reason.TENANT_DISABLED, now_ms)
+        await self._end(connection, take.too_old, RunState.FAILED, Reason.MAX_AGE, now_ms)
+        await self._bury(connection, take.too_old, now_ms)
         due_rows = [(*run.key, now_ms + OVERLAP_WAIT_MS, Reason.OVERLAP) for run in take.waits]
         due_rows += [(*run.key, HELD_UNTIL_MS, Reason.HELD) for run in take.paused]
         if due_rows:
@@ -238,6 +272,7 @@ class Taking:
         if take.new_active:
             await self._enter_active(connection, sorted(take.new_active))
         abouts = take.notices + [_about(run) for run in take.invalid]
+        abouts += [_about(run, NoticeKind.FAILED) for run in take.too_old]
         if abouts:
             notices = sorted(notice_row(about, now_ms) for about in abouts)
             await connection.execute_rows("insert_notices", notices, bytes_max=bytes_max)
@@ -313,6 +348,14 @@ class Taking:
         keys = [run.key for run in runs]
         await connection.execute_rows("end_waiting_runs", rows, _bounds(keys), bytes_max=self._shard.packet_bytes_max)
 
+    async def _bury(self, connection: Connection, runs: Sequence[Waiting], now_ms: int) -> None:
+        """Runs that have failed as they waited are dead letters like others."""
+        if not runs:
+            return
+        keys = sorted(run.key for run in runs)
+        values = {**_bounds(keys), "now_ms": now_ms}
+        await connection.execute_rows("insert_dead_letters", keys, values, bytes_max=self._shard.packet_bytes_max)
+
     def _let_in(self, take: Take, run: Waiting, call: CallPlan, now_ms: int) -> None:
         """An executor fires calls; a function's run it only offers."""
         if take.door:
@@ -356,8 +399,8 @@ def _sealed_row(run: Waiting, now_ms: int) -> tuple[object, ...]:
     return (*run.key, due_at_ms, Reason.HELD, run.priority, sealed_lane(run.partition_id))
 
 
-def _about(run: Waiting) -> About:
-    return About(NoticeKind.SKIPPED, run.key, run.tenant_id, run.version)
+def _about(run: Waiting, kind: NoticeKind = NoticeKind.SKIPPED) -> About:
+    return About(kind, run.key, run.tenant_id, run.version)
 
 
 def _bounds(keys: Sequence[RunKey]) -> dict[str, int]:

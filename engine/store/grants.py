@@ -22,7 +22,7 @@ MIGRATE = "SELECT, INSERT, UPDATE, CREATE, ALTER, DROP, INDEX"
 
 RIGHTS: Mapping[str, Mapping[str, str]] = {
     "keeper": {
-        "active": "SELECT, DELETE",
+        "active": "SELECT, INSERT, DELETE",
         "attempts": "SELECT, INSERT, UPDATE, ALTER, DROP",
         "brakes": "SELECT",
         "counted": "SELECT, INSERT, UPDATE",

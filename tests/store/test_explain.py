@@ -66,6 +66,24 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     ("lock_due_notices", None, {"now_ms": NOW_MS, "rows_max": 100}, "notices", "due"),
     ("work_ahead", None, {"lanes": [1 << 62, (1 << 62) + 5]}, "deferred", "due"),
     ("due_work", None, {"lane": 1 << 62, "priority": 2, "now_ms": NOW_MS, "rows_max": 50}, "deferred", "due"),
+    ("waiting_lanes", None, {"lanes_from": 1 << 62, "rows_max": 5_000}, "deferred", "due"),
+    ("lane_owners", (1 << 62, 2), {}, "deferred", "due"),
+    (
+        "aged_work",
+        None,
+        {
+            "lane": 1 << 62,
+            "priority": 2,
+            "due_after": -1,
+            "after_partition": 0,
+            "after_scheduled_at": 0,
+            "after_job": 0,
+            "aged_at": NOW_MS,
+            "rows_max": 200,
+        },
+        "d",
+        "due",
+    ),
     ("lock_work", ("key",), BOUNDS, "r", "PRIMARY"),
     ("leases_over", ("key",), {"now_ms": NOW_MS}, "d", "PRIMARY"),
     (
@@ -135,7 +153,9 @@ async def explained(
 
 
 def _filled(row: tuple[object, ...], key: tuple[int, int, int]) -> tuple[object, ...]:
-    """The batch row of a statement for one run, or for its job."""
+    """The batch row of a statement for one run, for its job, or for what is no run."""
+    if not isinstance(row[0], str):
+        return row
     return (*(key if row[0] == "key" else (key[0], key[2])), *row[1:])
 
 

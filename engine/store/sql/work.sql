@@ -93,3 +93,29 @@ SELECT COUNT(*), MIN(s.due_at) FROM (
 
 -- name: doors_seen
 SELECT door_id, claimed, ended, stale, waiting FROM doors WHERE seen_at >= :seen_from
+
+-- name: waiting_lanes
+-- The lanes of functions in which something waits: a loose scan of deferred.due, one entry for each and priority.
+SELECT lane, priority, MIN(due_at) FROM deferred WHERE lane >= :lanes_from
+GROUP BY lane, priority ORDER BY lane, priority LIMIT :rows_max
+
+-- name: lane_owners
+-- Whose lanes these are: the tenant of any run in each.
+SELECT k.lane, j.tenant_id
+FROM (VALUES :rows) AS k (lane, priority)
+JOIN LATERAL (
+  SELECT partition_id, job_id FROM deferred FORCE INDEX (due)
+  WHERE lane = k.lane AND priority = k.priority LIMIT 1
+) AS d
+STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = d.partition_id AND j.job_id = d.job_id
+
+-- name: aged_work
+-- What has waited for long in one lane, in order of deferred.due, on from where the last look ended.
+SELECT d.due_at, d.partition_id, d.scheduled_at, d.job_id, r.version
+FROM deferred AS d FORCE INDEX (due)
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
+  ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
+WHERE d.lane = :lane AND d.priority = :priority AND d.due_at >= :due_after AND d.due_at <= :aged_at
+  AND (d.due_at > :due_after
+       OR (d.partition_id, d.scheduled_at, d.job_id) > (:after_partition, :after_scheduled_at, :after_job))
+ORDER BY d.due_at, d.partition_id, d.scheduled_at, d.job_id LIMIT :rows_max
