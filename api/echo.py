@@ -9,6 +9,9 @@ from typing import Any
 # What comes back from the caller's own text is cut to this and escaped, so that an answer or log stays readable.
 ECHO_CHARS_MAX = 64
 
+# No word of ours is longer; comparing costs the product of both lengths.
+WORD_CHARS_MAX = 32
+
 # A pointer names a key of the caller's; no key we know is longer.
 POINTER_CHARS_MAX = 128
 
@@ -27,6 +30,8 @@ def pointer_part(key: str) -> str:
 
 def nearest(word: str, words: Any) -> str | None:
     """The known word most like the one given, if one is like it."""
+    if len(word) > WORD_CHARS_MAX:
+        return None
     folded = {known.casefold(): known for known in words}
-    close = get_close_matches(word[:ECHO_CHARS_MAX].casefold(), folded, n=1)
+    close = get_close_matches(word.casefold(), folded, n=1)
     return folded[close[0]] if close else None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
-from api.echo import echo, nearest
+from api.echo import echo, nearest, pointer_part
 from engine.errors import Fault
 from engine.rules import durations, timestamps
 from engine.rules.durations import format_duration, parse_duration
@@ -24,16 +24,32 @@ _FRACTION = re.compile(r"\.[0-9]*[1-9]")
 _DIGITS = re.compile("[0-9]{1,9}")
 
 
+# Fields that are not known are a body's to make up, as many as it has room for: so many are named, and so many compared
+# with those there are, which takes as long as reading a whole job.
+UNKNOWN_NAMED_MAX = 32
+UNKNOWN_COMPARED_MAX = 4
+
+
 @dataclass(slots=True)
 class Reading:
     """One reading of one body: where faults are collected, and the time it is judged by."""
 
     now_ms: int
     faults: list[Fault] = field(default_factory=list)
+    unknown: int = 0
 
     def fault(self, at: str, detail: str, example: str | None = None) -> None:
         """Note one fault; reading goes on."""
         self.faults.append(Fault(at, detail, example))
+
+    def unknown_field(self, at: str, name: str, words: Iterable[str]) -> None:
+        """Note a field that is none of these."""
+        self.unknown += 1
+        if self.unknown <= UNKNOWN_NAMED_MAX:
+            near = nearest(name, words) if self.unknown <= UNKNOWN_COMPARED_MAX else None
+            self.fault(f"{at}/{pointer_part(name)}", f"{echo(name)} is no field here", near)
+        elif self.unknown == UNKNOWN_NAMED_MAX + 1:
+            self.fault(at, "there are more fields that are none; they are not listed")
 
 
 class Field(Protocol):

@@ -30,6 +30,8 @@ from engine.store.shard import Shard
 
 # A PUT that meets another one of the same name looks again at most this often.
 ROUNDS_MAX = 10
+# Of a batch so many bodies are read before others get a turn.
+READ_PER_TURN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ async def _create_on_shard(
     found = await find_jobs(shard, {(call.tenant_id, name) for name, _ in places})
     done: dict[str, Answer | Exception] = {}
     creations: list[Creation] = []
-    for name, place in places:
+    for number, (name, place) in enumerate(places):
+        if number % READ_PER_TURN == READ_PER_TURN - 1:
+            await asyncio.sleep(0)
         if (call.tenant_id, name) in found:
             continue
         try:

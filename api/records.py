@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api.echo import echo, nearest, pointer_part
+from api.echo import pointer_part
 from api.fields import Field, Reading, Text, wrong_type
 
 
@@ -122,7 +122,7 @@ class Record:
         for name, item in value.items():
             slot = self.slots.get(name)
             if slot is None:
-                reading.fault(f"{at}/{pointer_part(name)}", f"{echo(name)} is no field here", nearest(name, self.slots))
+                reading.unknown_field(at, name, self.slots)
             elif not slot.shown_only:
                 given[name] = slot.field.read(item, f"{at}/{name}", reading)
         return given
@@ -158,8 +158,7 @@ class OneOf:
         reading.fault(at, f"exactly one of {' and '.join(self.kinds)} must be given", None)
         for name in value:
             if not any(name in kind.slots for kind in self.kinds.values()):
-                near = nearest(name, [name for kind in self.kinds.values() for name in kind.slots])
-                reading.fault(f"{at}/{pointer_part(name)}", f"{echo(name)} is no field here", near)
+                reading.unknown_field(at, name, [name for kind in self.kinds.values() for name in kind.slots])
         return None
 
     def schema(self) -> dict[str, Any]:

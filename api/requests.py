@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # A target body of 256 KB may need six bytes for each of its own in JSON.
 BODY_BYTES_MAX = 2 << 20
+# A few milliseconds; what is larger is read in a thread.
+PARSED_AT_ONCE_BYTES_MAX = 128 << 10
 QUERY_FIELDS_MAX = 64
 # Of a body that is refused; who sends more, or sends it slowly, finds the connection closed.
 DRAINED_BYTES_MAX, DRAIN_S_MAX = 16 << 20, 5
@@ -72,7 +74,7 @@ class Call:
         """The body as JSON; 415, 413 or 400 if it is none."""
         check_media_type(self.request, media_type)
         self.body = await read_body(self.request, bytes_max)
-        return self._parsed()
+        return await self._parsed()
 
     async def fields(self, record: Record) -> Any:
         """A body of a few fields; where all of them may be left out, so may be the body. 422 with every fault."""
@@ -80,13 +82,16 @@ class Call:
         if self.body:
             check_media_type(self.request, JSON)
         reading = Reading(self.now_ms)
-        read = record.read(self._parsed() if self.body else {}, "", reading)
+        read = record.read(await self._parsed() if self.body else {}, "", reading)
         if reading.faults:
             raise invalid(reading.faults)
         return read
 
-    def _parsed(self) -> Any:
+    async def _parsed(self) -> Any:
+        """Megabytes of brackets take a second: not one in which nobody else is answered."""
         try:
+            if len(self.body) > PARSED_AT_ONCE_BYTES_MAX:
+                return await asyncio.to_thread(read_json, self.body)
             return read_json(self.body)
         except NotJson as error:
             raise Problem(NOT_JSON, str(error)) from error
