@@ -44,6 +44,7 @@ class Metrics:
         self._statements: dict[str, list[int]] = {}
         self._backlog: dict[int, dict[str, int | None]] = {}
         self._work: dict[int, dict[str, Any]] = {}
+        self._work_ended: Counter[str] = Counter()
         self._record: dict[int, dict[str, int]] = {}
         self._takes: dict[str, Callable[[dict[str, Any]], None]] = {
             "run.planned": lambda fields: self._batch("plan", fields["runs"]),
@@ -54,6 +55,8 @@ class Metrics:
             "statement.ended": self._statement,
             "backlog.seen": self._backlog_seen,
             "work.seen": self._work_seen,
+            "work.lapsed": lambda fields: self._work_ended.update(lapsed=fields["runs"]),
+            "work.unclaimed": lambda fields: self._work_ended.update(unclaimed=fields["runs"]),
         }
 
     def __call__(self, name: str, fields: dict[str, Any]) -> None:
@@ -72,6 +75,7 @@ class Metrics:
             "statements": self._statements,
             "backlog": {str(shard): seen for shard, seen in self._backlog.items()},
             "work": {str(shard): seen for shard, seen in self._work.items()},
+            "work_ended": self._work_ended,
             "record": {str(shard): seen for shard, seen in self._record.items()},
         }
 

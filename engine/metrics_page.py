@@ -66,6 +66,7 @@ class _OfBoard(Collector):
         yield from _backlog(self._states)
         yield from _work(self._states)
         yield from _record(self._states)
+        yield from _work_ended(self._states)
         yield from _events(self._states)
         yield _statements(self._states)
         yield self._loops()
@@ -215,6 +216,18 @@ def _record(states: Iterable[State]) -> Iterator[Metric]:
             age.add_metric([shard], seen["age_ms"] / 1000)
             runs.add_metric([shard], seen["runs"])
     yield from (age, runs)
+
+
+def _work_ended(states: Iterable[State]) -> Iterator[Metric]:
+    """By keepers, not by workers."""
+    for name, text in (
+        ("lapsed", "Function runs taken back from silent workers, at cancels and at the ends of their time."),
+        ("unclaimed", "Function runs ended that no worker had: of disabled tenants, and over max_age."),
+    ):
+        family = CounterMetricFamily(f"secondzero_work_{name}", text, labels=["process"])
+        for state in states:
+            family.add_metric([state["process"]], state["metrics"]["work_ended"].get(name, 0))
+        yield family
 
 
 def _events(states: Iterable[State]) -> Iterator[Metric]:

@@ -19,6 +19,7 @@ def served():
         settled(p0=[1]),
         ("statement.ended", {"statement": "commit", "us": 1, "shard": 0}),
         ("backlog.seen", {"shard": 0, "age_ms": 1, "ahead_ms": 1}),
+        ("work.seen", {"shard": 0, "ready": 1, "age_ms": 1, "doors": {"0" * 16: [1, 1, 1, 1]}}),
     )
     return {name: {label for label, _ in labels} for name, *labels in found}
 

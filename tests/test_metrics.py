@@ -109,6 +109,12 @@ def test_bounds_reach_from_5_ms_to_20_minutes_and_grow():
         assert all(low < high for low, high in itertools.pairwise(bounds))
 
 
+def test_function_runs_are_counted_that_end_without_their_workers():
+    found = page(("work.lapsed", {"runs": 3}), ("work.unclaimed", {"runs": 2}), ("work.lapsed", {"runs": 4}))
+    process = ("process", "executor-0")
+    assert (found["secondzero_work_lapsed_total", process], found["secondzero_work_unclaimed_total", process]) == (7, 2)
+
+
 def test_a_full_page_fits_its_slot():
     """As many statements, events and stages as there are, with sums of a year."""
     metrics = told(*(settled(**{f"p{priority}": [10**6]}) for priority in range(4)))
