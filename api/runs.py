@@ -17,13 +17,15 @@ from api.responses import Answer
 from api.run_function import show_function
 from engine.errors import CallerError, HistoryUnavailable
 from engine.model import Definition, OutcomeKind, RunState, Trigger
-from engine.rows import AttemptRow, PastRun, RunRow
+from engine.rows import AttemptRow, PastRun, RunRow, merge_attempts
 from engine.rules.schedule import mark_of, next_time
 from engine.rules.shown import show_range, show_run
 from engine.rules.timestamps import format_time, parse_time
 from engine.stages.work import report_of
-from engine.store.audit import read_floor
+from engine.store.audit import read_floor, read_gone
+from engine.store.dead_letters import dead_letter_at
 from engine.store.lists import (
+    ROWS_READ_MAX,
     Named,
     SkipRow,
     definitions_of,
@@ -88,17 +90,28 @@ async def get_run(call: Call) -> Answer:
     place = call.service.placement.place(call.tenant_id, name)
     jobs = await jobs_of_name(place.shard, call.tenant_id, name)
     job_ids = [job.job_id for job in jobs]
-    found = await run_at(place.shard, place.partition_id, scheduled_at_ms, job_ids) if job_ids else None
-    history = call.service.history
-    if found is None and history is not None and scheduled_at_ms < await read_floor(place.shard):
-        past = await history.read_run(call.tenant_id, job_ids, scheduled_at_ms)
-        if past is not None:
-            return await _run_answer(call, place, name, past)
+    found = await known_run(call, place, scheduled_at_ms, job_ids)
     if found is None:
         return await _skipped_answer(call, place, name, scheduled_at_ms, job_ids)
-    run, attempts = found
+    return await _run_answer(call, place, name, found)
+
+
+async def known_run(call: Call, place: Place, at_ms: int, job_ids: Sequence[int]) -> PastRun | None:
+    """The run of the newest of these jobs at a time: from MySQL, from the history where its day has gone, or its dead
+    letter, which outlives the day. One that was retried after that has earlier attempts in the history."""
+    if not job_ids:
+        return None
+    live = await run_at(place.shard, place.partition_id, at_ms, job_ids)
+    history = call.service.history
+    past = None
+    if history is not None and at_ms < (await read_gone(place.shard) if live else await read_floor(place.shard)):
+        past = await history.read_run(call.tenant_id, [live[0].job_id] if live else job_ids, at_ms)
+    if live is None:
+        letter = None if past else await dead_letter_at(place.shard, place.partition_id, at_ms, job_ids)
+        return PastRun(letter, (), None) if letter else past
+    run, attempts = live
     report = await report_of(place.shard, place.partition_id, run.scheduled_at_ms, run.job_id)
-    return await _run_answer(call, place, name, PastRun(run, attempts, report))
+    return PastRun(run, merge_attempts(past.attempts, attempts) if past else attempts, report)
 
 
 async def _run_answer(call: Call, place: Place, name: str, found: PastRun) -> Answer:
@@ -110,16 +123,23 @@ async def _run_answer(call: Call, place: Place, name: str, found: PastRun) -> An
 
 async def _skipped_answer(call: Call, place: Place, name: str, at_ms: int, job_ids: Sequence[int]) -> Answer:
     """A time inside a skipped range; 404 if it is in none, or was no time of the job."""
-    skip = await skip_over(place.shard, place.partition_id, at_ms, job_ids) if job_ids else None
+    skip = await skipped_at(place, at_ms, job_ids)
     if skip is None:
         raise not_found("run")
+    (shown,) = await _show(call, place, name, [_skipped_entry(skip)])
+    return Answer(shown | {"attempt_list": []})
+
+
+async def skipped_at(place: Place, at_ms: int, job_ids: Sequence[int]) -> SkipRow | None:
+    """Of the range of skipped times that a scheduled time is in, this one alone."""
+    skip = await skip_over(place.shard, place.partition_id, at_ms, job_ids) if job_ids else None
+    if skip is None:
+        return None
     definitions = await definitions_of(place.shard, place.partition_id, [(skip.job_id, skip.version)])
     schedule = definitions[skip.job_id, skip.version].schedule
     if next_time(schedule, at_ms - 1) != at_ms:
-        raise not_found("run")
-    only_this = skip._replace(from_at_ms=at_ms, to_at_ms=at_ms, skipped=1)
-    (shown,) = await _show(call, place, name, [_skipped_entry(only_this)])
-    return Answer(shown | {"attempt_list": []})
+        return None
+    return skip._replace(from_at_ms=at_ms, to_at_ms=at_ms, skipped=1)
 
 
 class Entry(NamedTuple):
@@ -235,7 +255,7 @@ class _Walk:
         self, past: PastRuns, found: list[Entry], from_ms: int, to_ms: int, rows_max: int
     ) -> tuple[list[Entry], int]:
         """The window with what Cassandra has of it, each run once, and the time down to which it is whole."""
-        there = {entry.position for entry in found if entry.skip is None}
+        there = {entry.position for entry in found if entry.skip is None} | await self._retried(from_ms, to_ms)
         try:
             older = [Entry(run) for run in await past.window(from_ms, to_ms, rows_max + 1)]
         except HistoryUnavailable:
@@ -243,6 +263,19 @@ class _Walk:
             return found, from_ms
         both = found + [entry for entry in older if entry.position not in there]
         return [entry for entry in both if entry.run.scheduled_at_ms >= past.known_from_ms], past.known_from_ms
+
+    async def _retried(self, from_ms: int, to_ms: int) -> set[tuple[int, int]]:
+        """What was retried after its day had gone stands in MySQL in another state than in Cassandra."""
+        gone_ms = await read_gone(self._shard) if self._state is not None else 0
+        runs = [
+            run
+            for job in self._jobs
+            if from_ms < gone_ms
+            for run in await runs_of_job(
+                self._shard, job, _EVERY_STATE, from_ms, min(to_ms, gone_ms - 1), ROWS_READ_MAX
+            )
+        ]
+        return {Entry(run).position for run in runs}
 
     async def _window(self, from_ms: int, to_ms: int, rows_max: int, position: list[int] | None) -> list[Entry]:
         found: list[Entry] = []

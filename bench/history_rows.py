@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bench.world import Job, World
 from engine.model import HOUR_MS, Cron, Definition, HttpTarget
+from engine.stages.days import DAY_START
 from engine.store.connection import Connection
 from engine.store.tenants import create_tenant
 
@@ -51,11 +52,11 @@ async def fill_oldest_day(here: World, first_ms: int, runs: int) -> None:
         if (await connection.run(asked.encode())).rows:
             return
         days = await connection.execute("days_of_table", {"table_name": "runs"})
-        if int(days.rows[0][1]) != first_ms:
+        if int(days.rows[0][1]) == first_ms:
+            # It was dropped, and is a part of what lies below all days.
+            pieces = f"{_below(day_ms)}, PARTITION oldest VALUES LESS THAN ({first_ms})"
             for table in ("runs", "attempts"):
-                name, until = days.rows[0][0], days.rows[0][1]
-                pieces = f"PARTITION oldest VALUES LESS THAN ({first_ms}), PARTITION {name} VALUES LESS THAN ({until})"
-                text = f"ALTER TABLE {table} REORGANIZE PARTITION {name} INTO ({pieces})"
+                text = f"ALTER TABLE {table} REORGANIZE PARTITION {DAY_START} INTO ({pieces})"
                 await connection.run(text.encode(), STATEMENT_MS_MAX)
         await _fill_day(here, connection, day_ms, max(1, runs // here.partitions))
         here.progress(f"{runs:,} runs written for the day that is dropped")
@@ -82,13 +83,18 @@ async def write_jobs(here: World, first_ms: int, days: int) -> str:
 
 async def _cut(connection: Connection, first_ms: int, days: int) -> None:
     ends = [first_ms + day * DAY_MS for day in range(days + 2)]
-    pieces = ", ".join(f"PARTITION bench{number} VALUES LESS THAN ({end})" for number, end in enumerate(ends))
+    days_made = ", ".join(f"PARTITION bench{number} VALUES LESS THAN ({end})" for number, end in enumerate(ends))
+    pieces = f"{_below(first_ms - DAY_MS)}, {days_made}"
     for table in ("runs", "attempts"):
         text = f"ALTER TABLE {table} PARTITION BY RANGE (scheduled_at) ({pieces})"
         await connection.run(text.encode(), STATEMENT_MS_MAX)
     for table in ("job_hours", "tenant_hours"):
         text = f"ALTER TABLE {table} PARTITION BY RANGE (hour_at) ({pieces})"
         await connection.run(text.encode(), STATEMENT_MS_MAX)
+
+
+def _below(day_ms: int) -> str:
+    return f"PARTITION {DAY_START} VALUES LESS THAN ({day_ms})"
 
 
 async def _make_numbers(connection: Connection) -> None:

@@ -97,7 +97,7 @@ async def _prepare(here: World, runs: int) -> None:
         first_ms = first_day_ms(now_ms, 3)
         await fill_days(here, first_ms, 1, runs)
         async with here.shards[0].connection() as connection:
-            await connection.run(f"UPDATE floor SET floor_at = {first_ms + DAY_MS}".encode())
+            await connection.run(f"UPDATE floor SET floor_at = {first_ms + DAY_MS}, closed_to = floor_at".encode())
 
 
 def _cpu(here: World, node: CassandraServer) -> tuple[float, float]:

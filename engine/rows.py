@@ -62,3 +62,8 @@ class PastRun(NamedTuple):
     run: RunRow
     attempts: Sequence[AttemptRow]
     report: Report | None
+
+
+def merge_attempts(earlier: Sequence[AttemptRow], later: Sequence[AttemptRow]) -> list[AttemptRow]:
+    """Failed attempts that are kept in two places, in their order; of one that is in both, the later."""
+    return [by_number for _, by_number in sorted({each.attempt: each for each in (*earlier, *later)}.items())]

@@ -123,6 +123,8 @@ CREATE TABLE `fleet` (
 CREATE TABLE `floor` (
   `id` tinyint unsigned NOT NULL,
   `floor_at` bigint NOT NULL,
+  `closed_to` bigint NOT NULL DEFAULT '0',
+  `gone_to` bigint NOT NULL DEFAULT '0',
   PRIMARY KEY (`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 

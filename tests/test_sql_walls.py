@@ -57,7 +57,8 @@ STATEMENTS = ("engine.store", "engine.store.statements", "engine._native")
 NAMED = {"execute", "execute_rows", "fetch_rows"}
 # Names of statements that are not written out: of the program's own words, all of them.
 COMPUTED = {
-    "f'add_day_to_{table}'", "f'drop_day_of_{table}'", "f'{prefix}job_names'", "f'{prefix}job_name_at'",
+    "f'add_day_to_{table}'", "f'drop_day_of_{table}'", "f'empty_day_of_{table}'", "f'merge_day_of_{table}'",
+    "f'{prefix}job_names'", "f'{prefix}job_name_at'",
     "f'status_{what}'", "name", "statement",
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from engine.history.schema import check_history
 from engine.history.session import HistorySession, connect
 from engine.history.times import month_of, months
 from engine.history.write import write_runs
-from engine.rows import AttemptRow, FinishedRun, PastRun, Report, RunRow
+from engine.rows import AttemptRow, FinishedRun, PastRun, Report, RunRow, merge_attempts
 
 RETRY_S = 1.0
 PREPARED = ("record_run", "list_runs", "read_run")
@@ -49,6 +49,15 @@ class History:
     async def write(self, runs: Sequence[FinishedRun]) -> None:
         """Returns once all of them stand there; safe to repeat."""
         await write_runs(self._connected(), runs)
+
+    async def write_again(self, runs: Sequence[FinishedRun]) -> None:
+        """Runs that ended once more after they were written: over what stands there, their earlier attempts kept."""
+        whole = []
+        for run in runs:
+            earlier = await self.read_run(run.tenant_id, [run.run.job_id], run.run.scheduled_at_ms)
+            attempts = merge_attempts(earlier.attempts if earlier else (), run.attempts)
+            whole.append(run._replace(attempts=attempts))
+        await write_runs(self._connected(), whole, again=True)
 
     async def list_runs(
         self, tenant_id: int, job_id: int, from_ms: int, to_ms: int, rows_max: int

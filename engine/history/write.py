@@ -25,12 +25,13 @@ ROW_BYTES, ATTEMPT_BYTES = 150, 64
 IN_FLIGHT_MAX = 16
 
 
-async def write_runs(session: HistorySession, runs: Sequence[FinishedRun]) -> None:
-    """Returns once every row is acknowledged; HistoryUnavailable as soon as one is not."""
+async def write_runs(session: HistorySession, runs: Sequence[FinishedRun], *, again: bool = False) -> None:
+    """Returns once every row is acknowledged; HistoryUnavailable as soon as one is not. ``again``: over rows that stand
+    there, of which nothing is to be left."""
     room = asyncio.Semaphore(IN_FLIGHT_MAX)
     sending: list[asyncio.Task[Any]] = []
     try:
-        for rows in batches(session, runs):
+        for rows in batches(session, runs, again=again):
             await room.acquire()
             task = asyncio.get_running_loop().create_task(session.send(_batch(session, rows), WRITE_TIMEOUT_S))
             task.add_done_callback(lambda _: room.release())
@@ -42,12 +43,12 @@ async def write_runs(session: HistorySession, runs: Sequence[FinishedRun]) -> No
         await asyncio.gather(*sending, return_exceptions=True)
 
 
-def batches(session: HistorySession, runs: Sequence[FinishedRun]) -> Iterator[list[Any]]:
+def batches(session: HistorySession, runs: Sequence[FinishedRun], *, again: bool = False) -> Iterator[list[Any]]:
     """Bound rows of one replica set each, at most BATCH_ROWS_MAX and BATCH_BYTES_MAX; a larger row is alone."""
     open_batches: dict[frozenset[Any], tuple[list[Any], int]] = {}
     replicas, before = frozenset[Any](), None
     for run in sorted(runs, key=lambda each: (each.tenant_id, each.run.job_id, each.run.scheduled_at_ms)):
-        bound = session.prepared("record_run").bind(_values(run))
+        bound = session.prepared("record_run").bind(_values(run, None if again else UNSET_VALUE))
         key = (run.tenant_id, run.run.job_id, month_of(run.run.scheduled_at_ms))
         if key != before:
             replicas, before = session.replicas(bound.routing_key), key
@@ -71,8 +72,9 @@ def _batch(session: HistorySession, rows: Sequence[Any]) -> Any:
     return batch
 
 
-def _values(finished: FinishedRun) -> tuple[object, ...]:
-    """In the order of ``record_run``. An absent value is not set: a null would be stored as a deletion."""
+def _values(finished: FinishedRun, absent: object) -> tuple[object, ...]:
+    """In the order of ``record_run``. An absent value is not set where nothing stands: a null would be stored as a
+    deletion."""
     run = finished.run
     attempts = [tuple(attempt) for attempt in finished.attempts]
     return (
@@ -86,20 +88,15 @@ def _values(finished: FinishedRun) -> tuple[object, ...]:
         run.trigger,
         run.attempt,
         run.tries,
-        _set(run.reason),
-        _set(run.outcome),
-        _set(run.status_code),
-        _set(run.started_at_ms),
-        _set(run.finished_at_ms),
+        *(
+            absent if value is None else value
+            for value in (run.reason, run.outcome, run.status_code, run.started_at_ms, run.finished_at_ms)
+        ),
         run.demoted,
-        attempts or UNSET_VALUE,
-        UNSET_VALUE if finished.report is None else tuple(finished.report),
+        attempts or absent,
+        absent if finished.report is None else tuple(finished.report),
         write_time_us(run),
     )
-
-
-def _set(value: int | None) -> object:
-    return UNSET_VALUE if value is None else value
 
 
 def _bytes(finished: FinishedRun) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from engine.model import JobState, RunState, Trigger, is_door
+from engine.model import JobState, Reason, RunState, Trigger, is_door
 
 # A claimed run due within this is its holder's to take back: it may fire it until it has read the signal, and where it
 # cannot read, until its lease is over. Taken back over its head, a call might be made that no run knows of.
@@ -28,6 +28,7 @@ class OpenRun(NamedTuple):
     trigger: Trigger
     version: int
     priority: int
+    reason: int | None = None
 
 
 class Deed(Enum):
@@ -49,13 +50,15 @@ def on_edit(run: OpenRun, frozen_until_ms: int) -> Deed:
 
 def on_pause(run: OpenRun, now_ms: int, replaced: bool) -> Deed:
     """Runs started by hand stand; scheduled ones go back; retries and caught-up ones wait. ``replaced``: the run was
-    planned with an earlier schedule, so that nobody would plan it again: it ends, on record."""
+    planned with an earlier schedule, so that nobody would plan it again: it ends, on record. A dead letter's tries have
+    begun again, and its reason tells."""
     if run.trigger == Trigger.MANUAL:
         return Deed.STAND
     if run.state == RunState.RUNNING:
         deed = _taken_from_holder(run, now_ms)
     else:
-        deed = Deed.WITHDRAW if run.trigger == Trigger.SCHEDULE and run.tries == 0 else Deed.HOLD
+        fresh = run.trigger == Trigger.SCHEDULE and run.tries == 0 and run.reason != Reason.RETRY
+        deed = Deed.WITHDRAW if fresh else Deed.HOLD
     return Deed.SKIP if deed is Deed.WITHDRAW and replaced else deed
 
 

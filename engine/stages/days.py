@@ -19,6 +19,9 @@ DAYS_BACK = 1
 TABLES = ("runs", "attempts", "reports")
 ROLLUPS = ("job_hours", "tenant_hours")
 
+# The lowest piece of each table: no day, it is always there.
+DAY_START = "day_start"
+
 
 class Days:
     """Makes the coming days of one shard."""

@@ -163,7 +163,7 @@ class Plan:
         self, batch: Batch, connection: Connection, work: Work, now_ms: int, horizon_at_ms: int
     ) -> None:
         shared = (await connection.execute("share_planning_rows", {"partitions": work.partitions})).rows
-        marks = {partition_id: mark_at for partition_id, mark_at, _ in shared}
+        marks = {partition_id: mark_at for partition_id, mark_at, *_ in shared}
         if not marks:
             return
         floor_at_ms = shared[0][2]

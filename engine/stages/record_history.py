@@ -1,9 +1,12 @@
-"""Record, with history in Cassandra: what has ended below a shard's floor is written there, then its day is dropped.
+"""Record, with history in Cassandra: the runs of a day that is closed are written there, then the day is dropped.
 
-Nothing is put below the floor any more, and once nothing is open there, no row of it ever changes: so it is walked
-once, partition by partition in the order of the primary key, and how far that came is kept in MySQL after each piece. A
-recorder that is killed writes its last piece again, the same rows under the same keys. Two pieces are in memory at
-most, one being read while the other is written, and each is bounded; what waits, waits in MySQL.
+Nothing is open in a closed day, nor will be, so no row of it ever changes: it is walked once, partition by partition in
+the order of the primary key, and how far that came is kept in MySQL after each piece. A recorder that is killed writes
+its last piece again, the same rows under the same keys. Two pieces are in memory at most, one being read while the
+other is written, and each is bounded; what waits, waits in MySQL.
+
+A dead letter that is retried after its day has gone stands in MySQL again, and is looked for by itself: once it has
+ended it is written over what the history has of it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from engine.errors import HistoryUnavailable
 from engine.events import Events
-from engine.model import RunState
+from engine.model import RunKey, RunState
 from engine.rows import AttemptRow, FinishedRun, Report, RunRow
 from engine.stages.days import DAY_MS
 from engine.store.connection import Row
@@ -26,6 +29,8 @@ from engine.store.statements import Value
 RUNS_MAX = 2_000
 ATTEMPTS_MAX = 5_000
 REPORTS_MAX = 250
+# Runs of days that have gone, in one turn: each is read from the history first.
+RETRIED_MAX = 200
 
 # A recorder that is silent for this long has lost its partition. A piece takes a second, 20 where Cassandra is slow.
 LEASE_MS = 60_000
@@ -38,14 +43,18 @@ class Sink(Protocol):
 
     async def write(self, runs: Sequence[FinishedRun]) -> None: ...
 
+    async def write_again(self, runs: Sequence[FinishedRun]) -> None: ...
+
 
 class Place(NamedTuple):
-    """How far a partition is recorded: everything below (at, job) in the order of the key; and how far it may be."""
+    """How far a partition is recorded: everything below (at, job) in the order of the key; how far it may be; and below
+    which time the days have gone."""
 
     partition_id: int
     until_ms: int
     at_ms: int
     job_id: int
+    gone_ms: int
 
 
 class Piece(NamedTuple):
@@ -88,18 +97,19 @@ class RecordHistory:
         values = {"worker_id": self._worker_id, "now_ms": now_ms}
         places = [Place(*map(int, row)) for row in (await self._shard.execute("recordable", values)).rows]
         await self._tell_backlog(now_ms)
-        if not places or await self._still_open(places[0].until_ms):
-            return False
         try:
             async with self._turn:
-                await self._record(places[0], now_ms)
+                await self._record_again()
+                if places:
+                    await self._record(places[0], now_ms)
         except HistoryUnavailable as error:
             self._events.emit("history.unavailable", error=str(error), shard=self._shard.index)
             return False
         return len(places) > 1
 
     async def _record(self, place: Place, now_ms: int) -> None:
-        """From here to the floor, reading the next piece while one is written; ends early if another has taken over."""
+        """From here to the end of what is closed, reading the next piece while one is written; ends early if another
+        has taken over."""
         if not await self._take(place, now_ms):
             return
         piece: Piece | None = await self._read(place)
@@ -126,6 +136,7 @@ class RecordHistory:
             "recorded_at": place.at_ms,
             "job_id": place.job_id,
             "until_at": place.until_ms,
+            "gone_to": place.gone_ms,
             "rows_max": RUNS_MAX,
         }
         runs = (await self._shard.execute("finished_runs", values)).rows
@@ -158,11 +169,26 @@ class RecordHistory:
     def _mine(self, place: Place) -> dict[str, int]:
         return {"partition_id": place.partition_id, "worker_id": self._worker_id}
 
-    async def _still_open(self, until_ms: int) -> bool:
-        """Open runs below the floor stand in deferred, or above a mark that is below it."""
-        values: dict[str, Value] = {"partitions": self._all_partitions, "until_at": until_ms}
-        deferred, unswept = await self._shard.ask(("deferred_below", values), ("marks_below", values))
-        return bool(deferred.rows or unswept.rows)
+    async def _record_again(self) -> None:
+        """What was retried of days that have gone, and has ended since. Several recorders write the same rows; the
+        keeper removes them."""
+        gone_ms = int((await self._shard.execute("gone_days")).rows[0][0])
+        values: dict[str, Value] = {"partitions": self._all_partitions, "gone_to": gone_ms, "rows_max": RETRIED_MAX}
+        rows = (await self._shard.execute("retried_runs", values)).rows
+        if not rows:
+            return
+        keys = sorted(RunKey(*row[:3]) for row in rows)
+        bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
+        async with self._shard.connection() as connection:
+            bytes_max = self._shard.packet_bytes_max
+            attempts = await connection.fetch_rows("attempts_of_runs", keys, bounds, bytes_max=bytes_max)
+            reports = await connection.fetch_rows("reports_of_runs", keys, bounds, bytes_max=bytes_max)
+        runs = _finished(*([row[1:] for row in table] for table in (rows, sorted(attempts), reports)))
+        await self._sink.write_again(runs)
+        self._events.emit("run.recorded", runs=len(runs), shard=self._shard.index)
+        fences = sorted((*row[:3], row[6]) for row in rows)
+        async with self._shard.connection() as connection:
+            await connection.execute_rows("note_recorded_again", fences, bounds, bytes_max=self._shard.packet_bytes_max)
 
     async def _tell_backlog(self, now_ms: int) -> None:
         """Days that are old enough to leave MySQL and are still there: how old, and about how many runs."""

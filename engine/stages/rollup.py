@@ -96,8 +96,11 @@ class Rollup:
         if not is_over and counted_to_ms > hour_ms:
             return
         marks = (await connection.execute("marks_of_recount", values)).rows
+        if hour_ms < (await connection.execute("gone_days")).rows[0][0]:
+            # What was counted of it stands; a run that is retried from there stands in its hour alone.
+            await connection.execute("delete_recount", {**values, "marks": marks[0][0] if marks else 0})
+            return
         is_open = (await connection.execute("open_below", values)).rows
-        # Where the day is gone there is nothing to count, and what was counted of it stands.
         await connection.execute("count_tenants", values, COUNT_MS_MAX)
         if is_over:
             await connection.execute("count_busy_jobs", {**values, "runs_min": RUNS_MIN}, COUNT_MS_MAX)

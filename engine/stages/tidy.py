@@ -1,7 +1,8 @@
 """Tidy: what has had its time is removed, in small batches: idempotency keys, dead letters, ended jobs.
 
 A finished job goes ``keep_finished`` after its last run, a deleted one when its history is gone; versions, labels and
-skips go with it. Runs are never removed here: they go with their day.
+skips go with it. Runs go with their day; those that were retried after it had gone are removed here, once they have
+been there for as long again; with history in Cassandra, once they are recorded again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from engine.events import Events
 from engine.model import Definition
 from engine.stages.days import DAY_MS
 from engine.store.connection import Connection, Row
+from engine.store.ended import delete_ended
 from engine.store.requests import delete_old_requests
 from engine.store.shard import Shard
+from engine.store.statements import Value
 
 ROWS_PER_BATCH = 500
 DEAD_LETTERS_KEPT_MS = 14 * DAY_MS
@@ -35,9 +38,10 @@ class Tidy:
         requests = await delete_old_requests(self._shard, now_ms, ROWS_PER_BATCH)
         letters = await self._delete_letters(now_ms - DEAD_LETTERS_KEPT_MS)
         jobs = await self._delete_jobs(now_ms - self._settings.retention_days * DAY_MS)
-        if requests or letters or jobs:
-            self._events.emit("rows.tidied", requests=requests, dead_letters=letters, jobs=jobs)
-        return ROWS_PER_BATCH in (requests, letters, jobs)
+        runs = await self._delete_retried(now_ms - self._settings.mysql_days * DAY_MS)
+        if requests or letters or jobs or runs:
+            self._events.emit("rows.tidied", requests=requests, dead_letters=letters, jobs=jobs, runs=runs)
+        return ROWS_PER_BATCH in (requests, letters, jobs, runs)
 
     async def _delete_letters(self, before_ms: int) -> int:
         values = {"before_at": before_ms, "rows_max": ROWS_PER_BATCH}
@@ -57,6 +61,17 @@ class Tidy:
                 for name in ("delete_skips_of_jobs", "delete_versions_of_jobs", "delete_jobs"):
                     await connection.execute_rows(name, [job[:2] for job in jobs], bytes_max=bytes_max)
         return len(jobs)
+
+    async def _delete_retried(self, before_ms: int) -> int:
+        gone_ms = int((await self._shard.execute("gone_days")).rows[0][0])
+        values: dict[str, Value] = {
+            "partitions": self._all_partitions,
+            "gone_to": gone_ms,
+            "ended_before": 0 if self._settings.history == "cassandra" else before_ms,
+            "rows_max": ROWS_PER_BATCH,
+        }
+        rows = (await self._shard.execute("ended_of_gone_days", values)).rows
+        return await delete_ended(self._shard, [(row[0], row[1], row[2], row[3]) for row in rows]) if rows else 0
 
     async def _delete_labels(self, connection: Connection, jobs: Sequence[Row]) -> None:
         """By their exact keys, which the jobs' definitions tell."""

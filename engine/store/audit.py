@@ -39,6 +39,11 @@ async def read_floor(shard: Shard) -> int:
     return int((await shard.execute("audit_floor")).rows[0][0])
 
 
+async def read_gone(shard: Shard) -> int:
+    """Below it all days have gone, milliseconds; what was retried since stands there."""
+    return int((await shard.execute("gone_days")).rows[0][0])
+
+
 async def read_records(shard: Shard, partition_id: int, from_ms: int, to_ms: int) -> AsyncIterator[list[JobRecord]]:
     """Every job that a partition ever had, a page at a time, each page of one moment."""
     after_id = 0

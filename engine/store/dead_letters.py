@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.model import Reason, RunKey
 from engine.rows import RunRow
+from engine.rules.changes import OpenRun
 from engine.store.changes import open_run
 from engine.store.connection import Connection
 from engine.store.lists import AFTER_EVERY_NAME, ROWS_READ_MAX
@@ -93,7 +94,8 @@ async def retry_dead_letters(
 ) -> int:
     """Make these due again, as new tries of the same runs; returns how many there were to retry.
 
-    A deleted job's are left alone, and so are those whose day is gone.
+    A run whose day has gone is put back from its letter, and runs as any other (see engine/stages/record.py). A deleted
+    job's are left alone, and so are those of a day that is going just now: see ``is_going``.
     """
 
     async def transaction() -> int:
@@ -123,29 +125,67 @@ async def delete_dead_letters(
     return await shard.retrying(transaction)
 
 
+async def dead_letter_at(
+    shard: Shard, partition_id: int, scheduled_at_ms: int, job_ids: Sequence[int]
+) -> RunRow | None:
+    """The dead letter of the newest of these jobs at one time."""
+    values: dict[str, Value] = {"partition_id": partition_id, "scheduled_at": scheduled_at_ms, "job_ids": job_ids}
+    rows = (await shard.execute("dead_letter_by_key", values)).rows if job_ids else ()
+    return RunRow(*rows[0]) if rows else None
+
+
+async def is_going(shard: Shard, key: RunKey) -> bool:
+    """Whether the day of a run is closed and has not gone yet: a dead letter of it is retried once it has."""
+    rows = (await shard.execute("share_planning_rows", {"partitions": [key.partition_id]})).rows
+    return any(gone_ms <= key.scheduled_at_ms < closed_ms for *_, closed_ms, gone_ms in rows)
+
+
 async def _retry(connection: Connection, tenant_id: int, keys: Sequence[RunKey], bytes_max: int) -> int:
     partitions = sorted({key.partition_id for key in keys})
     shared = (await connection.execute("share_planning_rows", {"partitions": partitions})).rows
-    floor_at_ms = max((row[2] for row in shared), default=0)
-    now_ms = int((await connection.execute("shard_now")).rows[0][0])
-    above = [key for key in keys if key.scheduled_at_ms >= floor_at_ms]
-    if not above:
+    if not shared:
         return 0
-    bounds = {"from_at": min(key[1] for key in above), "to_at": max(key[1] for key in above)}
-    rows = await connection.fetch_rows(
-        "lock_failed_runs", above, {**bounds, "tenant_id": tenant_id}, bytes_max=bytes_max
-    )
-    runs = sorted(map(open_run, rows))
+    closed_ms, gone_ms = shared[0][3], shared[0][4]
+    now_ms = int((await connection.execute("shard_now")).rows[0][0])
+    wanted = [key for key in keys if not gone_ms <= key.scheduled_at_ms < closed_ms]
+    runs = await _revive(connection, tenant_id, wanted, bytes_max) if wanted else []
+    found = {RunKey(*run[:3]) for run in runs}
+    gone = [key for key in wanted if key.scheduled_at_ms < gone_ms and key not in found]
+    if gone:
+        runs += await _put_back(connection, tenant_id, gone, bytes_max)
     if not runs:
         return 0
-    fences = [(*run[:3], run.attempt) for run in runs]
-    await connection.execute_rows("revive_runs", fences, bounds, bytes_max=bytes_max)
-    due = [(*run[:3], now_ms, Reason.RETRY, run.priority) for run in runs]
+    due = sorted((*run[:3], now_ms, Reason.RETRY, run.priority) for run in runs)
     await connection.execute_rows("insert_deferred", due, bytes_max=bytes_max)
-    await note_recounts(connection, [run[:2] for run in runs], now_ms, bytes_max)
-    revived = [run[:3] for run in runs]
+    await note_recounts(connection, [run[:2] for run in runs if run.scheduled_at_ms >= gone_ms], now_ms, bytes_max)
+    revived = sorted(run[:3] for run in runs)
     await connection.execute_rows("delete_dead_letters", revived, {"tenant_id": tenant_id}, bytes_max=bytes_max)
     return len(runs)
+
+
+async def _revive(
+    connection: Connection, tenant_id: int, keys: Sequence[RunKey], bytes_max: int
+) -> list[OpenRun]:
+    """Those whose failed runs are there."""
+    bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
+    values = {**bounds, "tenant_id": tenant_id}
+    runs = sorted(map(open_run, await connection.fetch_rows("lock_failed_runs", keys, values, bytes_max=bytes_max)))
+    if runs:
+        fences = [(*run[:3], run.attempt) for run in runs]
+        await connection.execute_rows("revive_runs", fences, bounds, bytes_max=bytes_max)
+    return runs
+
+
+async def _put_back(
+    connection: Connection, tenant_id: int, keys: Sequence[RunKey], bytes_max: int
+) -> list[OpenRun]:
+    """Those of which nothing is left but the letter."""
+    values = {"tenant_id": tenant_id}
+    rows = await connection.fetch_rows("lock_letters_of_gone_days", keys, values, bytes_max=bytes_max)
+    runs = sorted(map(open_run, rows))
+    if runs:
+        await connection.execute_rows("revive_letters", [run[:3] for run in runs], bytes_max=bytes_max)
+    return runs
 
 
 def _dead_letter(row: Sequence[object]) -> DeadLetter:

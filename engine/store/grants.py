@@ -23,7 +23,7 @@ MIGRATE = "SELECT, INSERT, UPDATE, CREATE, ALTER, DROP, INDEX"
 RIGHTS: Mapping[str, Mapping[str, str]] = {
     "keeper": {
         "active": "SELECT, INSERT, DELETE",
-        "attempts": "SELECT, INSERT, UPDATE, ALTER, DROP",
+        "attempts": "SELECT, INSERT, UPDATE, DELETE, ALTER, DROP",
         "brakes": "SELECT",
         "counted": "SELECT, INSERT, UPDATE",
         "dead_letters": "SELECT, INSERT, UPDATE, DELETE",
@@ -41,10 +41,10 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         "notices": "SELECT, INSERT, UPDATE, DELETE",
         "partitions": "SELECT",
         "recounts": "SELECT, INSERT, UPDATE, DELETE",
-        "reports": "ALTER, DROP",
+        "reports": "SELECT, DELETE, ALTER, DROP",
         "recorded": "SELECT",
         "requests": "SELECT, DELETE",
-        "runs": "SELECT, UPDATE, ALTER, DROP",
+        "runs": "SELECT, UPDATE, DELETE, ALTER, DROP",
         "signals": "SELECT, DELETE",
         "signing_secrets": "SELECT",
         "skips": "SELECT, DELETE",

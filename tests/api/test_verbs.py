@@ -171,7 +171,67 @@ def test_retry_makes_a_dead_letter_a_waiting_run_again(tenant: Tenant) -> None:
     assert tenant.get("/v1/dead-letters").json["dead_letters"] == []
     again = post(tenant, f"/v1/jobs/j/runs/{at}:retry")
     assert again.status == 409
-    assert "waiting" in again.json["detail"]
+    assert again.json["detail"].endswith("the run is pending")
+
+
+# By state, claimed ahead and skipped with a whole range included: what the text of a refusal must name; None: a cancel
+# is obeyed there.
+REFUSED = [
+    (RunState.WAITING, 0, "pending", None),
+    (RunState.RUNNING, 0, "running", None),
+    (RunState.RUNNING, 3_600_000, "pending", None),
+    (RunState.SUCCEEDED, 0, "succeeded", "succeeded"),
+    (RunState.CANCELLED, 0, "cancelled", None),
+    (RunState.SKIPPED, 0, "skipped", "skipped"),
+    (RunState.FAILED, 0, "failed", "failed"),
+    (None, 0, "skipped", "skipped"),
+]
+
+
+@pytest.mark.parametrize(("state", "ahead_ms", "shown", "cancel_refused"), REFUSED)
+def test_retry_of_what_is_not_dead_and_cancel_of_what_has_ended_say_the_state(
+    tenant: Tenant, state: RunState | None, ahead_ms: int, shown: str, cancel_refused: str | None
+) -> None:
+    at_ms = A_MINUTE_AGO_MS + ahead_ms
+    tenant.put("j", CRON_JOB | {"schedule": {"cron": "* * * * *"}})
+    table = RunTable(tenant, "j")
+    if state is None:
+        place = f"{table.partition_id}, {table.job_id}"
+        table.query(f"INSERT INTO skips VALUES ({place}, {at_ms - 60_000}, {at_ms + 60_000}, 3, 20, 1, {at_ms})")
+    else:
+        table.add(at_ms, state, worker_id=6)
+    table.query("DELETE FROM dead_letters")
+    retried = post(tenant, f"/v1/jobs/j/runs/{format_time(at_ms)}:retry")
+    assert retried.status == 409
+    assert f"the run is {shown}" in retried.json["detail"]
+    cancelled = post(tenant, f"/v1/jobs/j/runs/{format_time(at_ms)}:cancel")
+    assert cancelled.status == (202 if cancel_refused is None else 409)
+    if cancel_refused:
+        assert f"it is {cancel_refused}" in cancelled.json["detail"]
+
+
+def test_a_dead_letter_whose_day_has_gone_is_answered_refused_and_retried_like_any_other(tenant: Tenant) -> None:
+    table = failed_runs(tenant, "j", 2)
+    table.query("DELETE FROM runs")
+    path = f"/v1/jobs/j/runs/{format_time(A_MINUTE_AGO_MS)}"
+    tomorrow_ms = A_MINUTE_AGO_MS + 86_400_000
+    assert tenant.get(path).json["state"] == "failed"
+    assert post(tenant, f"{path}:cancel").status == 409
+    # Its day is closed, and has not gone yet: whoever asks once it has is answered.
+    table.query(f"UPDATE floor SET floor_at = {tomorrow_ms}, closed_to = {tomorrow_ms}")
+    going = post(tenant, f"{path}:retry")
+    assert (going.status, going.headers["Retry-After"]) == (503, "1")
+    assert post(tenant, "/v1/dead-letters:retry", {}).json == {"count": 0, "more": False}
+    table.query(f"UPDATE floor SET gone_to = {tomorrow_ms}")
+    reply = post(tenant, f"{path}:retry")
+    assert (reply.status, reply.json["state"], reply.json["attempts"]) == (202, "pending", 0)
+    assert tenant.get(path).json["state"] == "pending"
+    assert post(tenant, "/v1/dead-letters:retry", {}).json == {"count": 1, "more": False}
+    listed = tenant.get("/v1/jobs/j/runs?state=pending").json["runs"]
+    assert [run["reason"] for run in listed] == ["retry", "retry"]
+    assert post(tenant, f"{path}:cancel").json["state"] == "cancelled"
+    assert table.states() == [RunState.WAITING, RunState.CANCELLED]
+    assert tenant.get("/v1/dead-letters").json["dead_letters"] == []
 
 
 def test_retry_of_a_deleted_jobs_run_is_refused(tenant: Tenant) -> None:

@@ -82,7 +82,7 @@ def old_fleet(dsn: Dsn, folder) -> tuple[Dsn, bytes]:
     now_ms = wall_ms()
     for statement in (
         "INSERT INTO fleet VALUES (1, X'00112233445566778899aabbccddeeff', 0, 1, 8)",
-        f"INSERT INTO floor VALUES (1, {now_ms - now_ms % DAY_MS - DAY_MS})",
+        f"INSERT INTO floor (id, floor_at) VALUES (1, {now_ms - now_ms % DAY_MS - DAY_MS})",
         *(f"INSERT INTO partitions VALUES ({number}, 1)" for number in range(8)),
         *(f"INSERT INTO marks VALUES ({number}, {now_ms})" for number in range(8)),
         *(f"INSERT INTO leases (partition_id, term) VALUES ({number}, 0)" for number in range(8)),

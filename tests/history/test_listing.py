@@ -117,6 +117,36 @@ def test_a_run_that_has_left_mysql_is_answered_with_its_attempts(shard_dsn: Dsn,
         assert job.tenant.get(f"/v1/jobs/job/runs/{format_time(job.times[-1] - 1000)}").status == 404
 
 
+def test_what_is_retried_after_its_day_has_gone_is_told_as_it_is_now_with_all_its_attempts(
+    shard_dsn: Dsn, contact: Contact
+) -> None:
+    with listed(shard_dsn, contact) as job:
+        at_ms, table = job.times[-1], job.table
+        failed = job.finished(RUNS - 1).run._replace(state=RunState.FAILED, status_code=500, finished_at_ms=at_ms + 10)
+        attempts = [AttemptRow(1, 1, 500, at_ms, at_ms + 4, "no", b"sorry"), AttemptRow(2, 1, 500, 1, 2, "no", b"")]
+        asyncio.run(write(contact, [FinishedRun(job.tenant.tenant_id, 2, failed, attempts)]))
+        columns = "partition_id, scheduled_at, job_id, tenant_id, name, version, state, priority, trigger_kind, attempt"
+        place = f"{table.partition_id}, {at_ms}, {table.job_id}, {job.tenant.tenant_id}, 'job'"
+        table.query(f"INSERT INTO dead_letters ({columns}, tries, died_at) VALUES ({place}, 1, 5, 2, 1, 2, 2, {at_ms})")
+        table.query(f"UPDATE floor SET gone_to = {job.times[IN_BOTH_TO]}, closed_to = gone_to")
+        path = f"/v1/jobs/job/runs/{format_time(at_ms)}"
+        assert job.tenant.get(path).json["state"] == "failed"
+        assert job.listed("state=failed") == [at_ms]
+        assert job.tenant.call("POST", f"{path}:retry").status == 202
+        assert job.listed("state=failed") == []
+        assert job.listed("state=pending") == [at_ms]
+        assert job.listed("page_size=7") == job.times
+        again = job.tenant.get(path).json
+        assert (again["state"], [each["attempt"] for each in again["attempt_list"]]) == ("pending", [1, 2])
+        ended = f"state = 4, attempt = 3, status_code = 200, started_at = {at_ms + 20}, finished_at = {at_ms + 30}"
+        table.query(f"UPDATE runs SET {ended} WHERE scheduled_at = {at_ms}")
+        again = job.tenant.get(path).json
+        assert (again["state"], [each["attempt"] for each in again["attempt_list"]]) == ("succeeded", [1, 2, 3])
+        assert at_ms in job.listed("state=succeeded&page_size=9")
+        ended_long_ago = f"/v1/jobs/job/runs/{format_time(job.times[-2])}:cancel"
+        assert "it is succeeded" in job.tenant.call("POST", ended_long_ago).json["detail"]
+
+
 def test_while_cassandra_is_away_mysql_answers_and_says_that_older_history_is_missing(
     cassandra_node: CassandraServer, shard_dsn: Dsn, contact: Contact
 ) -> None:

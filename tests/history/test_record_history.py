@@ -10,13 +10,15 @@ import pytest
 from engine.config import Dsn
 from engine.contact import Contact
 from engine.errors import HistoryUnavailable
-from engine.model import RunState
+from engine.model import Reason, RetryPolicy, RunAt, RunKey, RunState, partition_of
 from engine.rows import FinishedRun, Report
 from engine.stages import record_history
 from engine.stages.record_history import LEASE_MS, OpenBelowFloorError
+from engine.stages.tidy import Tidy
+from engine.store.dead_letters import retry_dead_letters
 from engine.store.statements import Name
 from tests.support.cassandra import Past, run_past
-from tests.support.world import TENANT
+from tests.support.world import PARTITIONS, TENANT
 
 RUNS = 400
 
@@ -276,6 +278,76 @@ def test_of_two_writes_of_a_run_the_later_end_wins_whichever_comes_last(shard_ds
         for row in (newer, older, run):
             await past.history.write([FinishedRun(TENANT, 2, row, attempts)])
         assert (await past.history.read_run(TENANT, [1000], past.first_ms)).run == newer
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_p2_a_dead_letter_that_is_retried_once_its_day_has_gone_is_written_over_what_was_recorded(
+    shard_dsn: Dsn, contact: Contact
+) -> None:
+    async def body(past: Past) -> None:
+        world = past.world
+        job_id = await world.job("job", RunAt(past.first_ms), retry=RetryPolicy(max_attempts=1))
+        await world.rows(f"UPDATE jobs SET next_run_at = NULL, last_run_at = {past.first_ms}")
+        key = RunKey(partition_of(TENANT, "job", PARTITIONS), past.first_ms, job_id)
+        place = ", ".join(map(str, key))
+        times = f"{past.first_ms + 1}, {past.first_ms + 9}"
+        await world.rows(
+            "INSERT INTO runs (partition_id, scheduled_at, job_id, tenant_id, version, state, priority, trigger_kind,"
+            " attempt, tries, reason, outcome, status_code, started_at, finished_at)"
+            f" VALUES ({place}, {TENANT}, 1, 5, 2, 1, 1, 1, {int(Reason.WORKER_LOST)}, 1, 500, {times})"
+        )
+        await world.rows(f"INSERT INTO attempts VALUES ({place}, 1, 7, 1, 500, {times}, 'no', 'sorry')")
+        async with world.shard.transaction() as connection:
+            bounds = {"from_at": past.first_ms, "to_at": past.first_ms, "now_ms": past.first_ms + 9}
+            await connection.execute_rows("insert_dead_letters", [key], bounds, bytes_max=1 << 20)
+        recorder = past.recorder()
+        await past.turn(recorder)
+        assert (await past.days())[0] == "d2"
+        assert (await past.history.read_run(TENANT, [job_id], past.first_ms)).run.state == RunState.FAILED
+        worker = await world.worker().join()
+        for attempt, status, state in ((2, 502, RunState.FAILED), (3, 200, RunState.SUCCEEDED)):
+            assert await retry_dead_letters(world.shard, TENANT, [key]) == 1
+            await recorder.run_once(world.now_ms)
+            assert await world.rows("SELECT attempt, tries FROM runs") == [(attempt - 1, 0)]
+            world.clock.wall_ms = await world.shard.now_ms()
+            await worker.claim.run_once(world.now_ms)
+            (run,) = worker.runs()
+            await worker.end(run, status)
+            tidy = Tidy(world.shard, world.partitions, past.settings, world.events)
+            await tidy.run_once(world.now_ms)
+            assert await world.rows("SELECT COUNT(*) FROM runs") == [(1,)]
+            for _ in range(2):
+                await recorder.run_once(world.now_ms)
+            assert past.told("run.recorded")[-1]["runs"] == 1
+            await tidy.run_once(world.now_ms)
+            assert await world.rows("SELECT COUNT(*) FROM runs") == [(0,)]
+            found = await past.history.read_run(TENANT, [job_id], past.first_ms)
+            assert (found.run.state, found.run.status_code, found.run.reason) == (state, status, None)
+            assert (found.run.attempt, found.run.tries) == (attempt, 1)
+            assert [each.status_code for each in found.attempts] == [500, 502]
+        await past.turn(recorder)
+        assert (await past.days())[0] == "d3"
+        assert len(await past.in_cassandra(job_id, 1)) == 1
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_p3_what_is_retried_while_it_is_recorded_again_stays_in_mysql(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(1)
+        await past.world.rows(f"UPDATE floor SET gone_to = {past.first_ms + 1}")
+        recorder, sink = recorder_of(past)
+        write = past.history.write_again
+
+        async def retried_meanwhile(runs: list[FinishedRun]) -> None:
+            await write(runs)
+            await past.world.rows("UPDATE runs SET state = 3, tries = 0, attempt = attempt + 1")
+
+        sink.write_again = retried_meanwhile  # type: ignore[attr-defined]
+        await recorder.run_once(past.world.now_ms)
+        assert await past.world.rows("SELECT state, attempt FROM runs") == [(RunState.WAITING, 3)]
+        assert len(await past.in_cassandra()) == 1
 
     run_past(shard_dsn, contact, body)
 

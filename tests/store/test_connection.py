@@ -107,7 +107,7 @@ def test_a_block_that_fails_rolls_back_and_keeps_the_connection(shard_dsn: Dsn) 
 
 async def _insert_floor(shard: Shard) -> None:
     async with shard.connection() as connection:
-        await connection.run(b"INSERT INTO floor VALUES (1, 1)")
+        await connection.run(b"INSERT INTO floor (id, floor_at) VALUES (1, 1)")
 
 
 def test_a_duplicate_and_a_missing_day_are_answers_and_the_transaction_goes_on(shard_dsn: Dsn) -> None:
@@ -115,7 +115,7 @@ def test_a_duplicate_and_a_missing_day_are_answers_and_the_transaction_goes_on(s
         await _insert_floor(shard)
         async with shard.transaction() as connection:
             with pytest.raises(Duplicate):
-                await connection.run(b"INSERT INTO floor VALUES (1, 2)")
+                await connection.run(b"INSERT INTO floor (id, floor_at) VALUES (1, 2)")
             with pytest.raises(MissingDay):
                 await connection.run(
                     b"INSERT INTO attempts (partition_id, scheduled_at, job_id, attempt, outcome, finished_at)"

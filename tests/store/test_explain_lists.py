@@ -51,6 +51,8 @@ CALLS: list[tuple[str, Sequence[tuple[object, ...]], Mapping[str, Value], str, s
     ("skips_of_job", [], {**DAY, "rows_max": ROWS}, "skips", "PRIMARY"),
     ("dead_letters_page", [], LETTERS, "dead_letters", "of_tenant"),
     ("dead_letter_after_scan", [], {**LETTERS, "skipped": ROWS}, "dead_letters", "of_tenant"),
+    ("dead_letter_by_key", [], {"partition_id": 3, "scheduled_at": 1, "job_ids": [99, 98]}, "dead_letters", "PRIMARY"),
+    ("lock_letters_of_gone_days", [(n % 8, n, n) for n in range(20, 60)], {"tenant_id": TENANT}, "d", "PRIMARY"),
     ("sum_runs_of_job", [], {**DAY, "rows_max": ROWS}, "runs", "of_job"),
     ("busy_hours_of_job", [], {**DAY, "hours": HOURS}, "job_hours", "PRIMARY"),
     ("sum_tenant_hours", [], {"tenant_id": TENANT, "from_at": FULL_DAY_MS, "to_at": NOW_MS}, "tenant_hours", "PRIMARY"),

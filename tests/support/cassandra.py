@@ -14,7 +14,7 @@ from engine.history.schema import create_history
 from engine.local.cassandra import CassandraServer
 from engine.model import RunState
 from engine.stages import record
-from engine.stages.days import DAY_MS
+from engine.stages.days import DAY_MS, DAY_START
 from engine.stages.record import Record
 from engine.stages.record_history import RecordHistory
 from engine.store.connection import Row
@@ -72,6 +72,7 @@ class Past:
             pieces = ", ".join(
                 f"PARTITION d{n} VALUES LESS THAN ({self.first_ms + n * DAY_MS})" for n in range(1, days)
             )
+            pieces = f"PARTITION {DAY_START} VALUES LESS THAN (0), {pieces}"
             await self.world.rows(f"ALTER TABLE {table} PARTITION BY RANGE (scheduled_at) ({pieces})")
         await self.world.rows(f"UPDATE floor SET floor_at = {self.first_ms}")
 
@@ -115,7 +116,7 @@ class Past:
 
     async def days(self) -> list[str]:
         rows = await self.world.shard.execute("days_of_table", {"table_name": "runs"})
-        return [row[0] for row in rows.rows]
+        return [row[0] for row in rows.rows if row[0] != DAY_START]
 
     async def turn(self, recorder: RecordHistory) -> None:
         """Raise the floor over one day, record it, and drop it."""

@@ -88,9 +88,9 @@ class SchemaPool:
             await self._query("", f"DROP DATABASE {name}")
             await self._migrate(name, first)
             return
-        for table, partition in there - fresh:
+        for table, partition, _ in there - fresh:
             await self._query(name, f"ALTER TABLE {table} DROP PARTITION {partition}")
-        tables = sorted({table for table, _ in fresh} - {"migrations"})
+        tables = sorted({table for table, *_ in fresh} - {"migrations"})
         filled = " UNION ALL ".join(
             f"SELECT '{table}' FROM DUAL WHERE EXISTS (SELECT 1 FROM {table})" for table in tables
         )
@@ -104,7 +104,9 @@ class SchemaPool:
                 await self._query("", f"KILL {session}")
 
     async def _partitions(self, name: str) -> list[Row]:
-        text = f"SELECT table_name, partition_name FROM information_schema.partitions WHERE table_schema = '{name}'"
+        """Also how far each reaches: the lowest one of a table grows."""
+        columns = "table_name, partition_name, partition_description"
+        text = f"SELECT {columns} FROM information_schema.partitions WHERE table_schema = '{name}'"
         return list(await self._query("", text))
 
     async def _query(self, database: str, text: str) -> list[Row]:

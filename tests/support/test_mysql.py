@@ -8,7 +8,7 @@ from engine.config import Dsn
 from tests.support.mysql import SchemaPool, query
 
 DIRT = [
-    "INSERT INTO floor VALUES (1, 5)",
+    "INSERT INTO floor (id, floor_at) VALUES (1, 5)",
     "ALTER TABLE runs ADD PARTITION (PARTITION day_1 VALUES LESS THAN (86400000))",
     "ALTER TABLE runs PARTITION BY RANGE (scheduled_at) (PARTITION other VALUES LESS THAN (7))",
     "DROP TABLE active",

@@ -36,10 +36,10 @@ async def open_runs_between(change: Change, from_ms: int, to_ms: int) -> list[Op
 
 def open_run(row: Row) -> OpenRun:
     """A row of ``lock_open_runs_of_job`` or ``lock_run``."""
-    partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger, version, priority = row
+    partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger, version, priority, reason = row
     return OpenRun(
         partition_id, scheduled_at, job_id, RunState(state), attempt, tries, worker_id, Trigger(trigger), version,
-        priority,
+        priority, reason,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.model import JobState, MissedRuns, Reason, RunState, Trigger, VersionEvent
-from engine.rules.changes import Deed, on_pause
+from engine.rules.changes import Deed, OpenRun, on_pause
 from engine.rules.planning import PlannedTime, settle_missed
 from engine.rules.schedule import next_time
 from engine.store.changes.change import Change, Changed, Windows, locked, write
@@ -67,7 +67,7 @@ async def pause(change: Change) -> None:
     runs = await open_runs(change)
     current = {(change.was.partition_id, change.was.job_id): change.was.version}
     replaced = await replaced_among(change.connection, runs, current, change.bytes_max)
-    deeds = {run: on_pause(run, change.now_ms, run in replaced) for run in runs}
+    deeds = {run: _deed(change, run, run in replaced) for run in runs}
     withdrawn = [run for run, deed in deeds.items() if deed is Deed.WITHDRAW]
     await withdraw(change, withdrawn)
     ended = [run for run, deed in deeds.items() if deed is Deed.SKIP]
@@ -76,6 +76,12 @@ async def pause(change: Change) -> None:
     await hold(change, [run for run, deed in deeds.items() if deed is Deed.HOLD])
     change.told += [run for run, deed in deeds.items() if deed is Deed.ASK]
     plan_again_from(change, withdrawn, "resume_at_ms")
+
+
+def _deed(change: Change, run: OpenRun, replaced: bool) -> Deed:
+    """Below the floor nothing is planned again: what would be taken back waits there."""
+    deed = on_pause(run, change.now_ms, replaced)
+    return Deed.HOLD if deed is Deed.WITHDRAW and run.scheduled_at_ms < change.floor_at_ms else deed
 
 
 async def _resumed(change: Change, missed_runs: MissedRuns | None) -> Changed:

@@ -28,14 +28,25 @@ ALTER TABLE job_hours ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at)
 -- name: add_day_to_tenant_hours
 ALTER TABLE tenant_hours ADD PARTITION (PARTITION :day VALUES LESS THAN (:until_at))
 
--- name: drop_day_of_runs
-ALTER TABLE runs DROP PARTITION :day
+-- name: empty_day_of_runs
+-- A day goes in two steps: what it holds at once, as by DROP; then its piece becomes a part of day_start, so that a later
+-- row of it does not fall into the day above and go with that.
+ALTER TABLE runs TRUNCATE PARTITION :day
 
--- name: drop_day_of_attempts
-ALTER TABLE attempts DROP PARTITION :day
+-- name: merge_day_of_runs
+ALTER TABLE runs REORGANIZE PARTITION day_start, :day INTO (PARTITION day_start VALUES LESS THAN (:until_at))
 
--- name: drop_day_of_reports
-ALTER TABLE reports DROP PARTITION :day
+-- name: empty_day_of_attempts
+ALTER TABLE attempts TRUNCATE PARTITION :day
+
+-- name: merge_day_of_attempts
+ALTER TABLE attempts REORGANIZE PARTITION day_start, :day INTO (PARTITION day_start VALUES LESS THAN (:until_at))
+
+-- name: empty_day_of_reports
+ALTER TABLE reports TRUNCATE PARTITION :day
+
+-- name: merge_day_of_reports
+ALTER TABLE reports REORGANIZE PARTITION day_start, :day INTO (PARTITION day_start VALUES LESS THAN (:until_at))
 
 -- name: drop_day_of_job_hours
 ALTER TABLE job_hours DROP PARTITION :day
@@ -44,14 +55,25 @@ ALTER TABLE job_hours DROP PARTITION :day
 ALTER TABLE tenant_hours DROP PARTITION :day
 
 -- name: lock_floor
-SELECT floor_at FROM floor WHERE id = 1 FOR UPDATE NOWAIT
+SELECT floor_at, closed_to, gone_to FROM floor WHERE id = 1 FOR UPDATE NOWAIT
 
 -- name: raise_floor
 UPDATE floor SET floor_at = :floor_at WHERE id = 1
 
+-- name: close_days
+UPDATE floor SET closed_to = :until_at WHERE id = 1 AND closed_to < :until_at
+
+-- name: note_gone_days
+UPDATE floor SET gone_to = :until_at WHERE id = 1 AND gone_to < :until_at
+
+-- name: gone_days
+SELECT gone_to FROM floor WHERE id = 1
+
 -- name: deferred_below
--- Open runs below a time stand in deferred; one range of its primary key for each partition.
-SELECT partition_id FROM deferred WHERE partition_id IN (:partitions) AND scheduled_at < :until_at LIMIT 1
+-- Open runs below a time stand in deferred; one range of its primary key for each partition. Those of days that have gone
+-- hold up no other.
+SELECT partition_id FROM deferred
+WHERE partition_id IN (:partitions) AND scheduled_at >= :gone_to AND scheduled_at < :until_at LIMIT 1
 
 -- name: marks_below
 SELECT partition_id FROM marks WHERE partition_id IN (:partitions) AND mark_at < :until_at LIMIT 1

@@ -14,7 +14,7 @@ GROUP BY next_run_at HAVING COUNT(*) >= :jobs_min
 
 -- name: share_planning_rows
 -- Placement, mark and floor, held FOR SHARE until COMMIT: none of them moves under a plan.
-SELECT p.partition_id, m.mark_at, f.floor_at
+SELECT p.partition_id, m.mark_at, f.floor_at, f.closed_to, f.gone_to
 FROM partitions AS p JOIN marks AS m ON m.partition_id = p.partition_id JOIN floor AS f ON f.id = 1
 WHERE p.partition_id IN (:partitions)
 FOR SHARE
