@@ -56,7 +56,10 @@ def check_operator(key: ApiKey) -> None:
 
 
 async def _find_key(request: Request, tenants: Tenants) -> ApiKey | None:
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    sent = request.headers.getlist("authorization")
+    if len(sent) > 1:  # a proxy before us may have judged by the other one
+        raise _unauthorized("send one Authorization header")
+    scheme, _, given = "".join(sent).partition(" ")
     given = given.strip()
     if scheme.lower() != "bearer":
         raise _unauthorized("send Authorization: Bearer with an API key")

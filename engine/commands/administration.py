@@ -77,8 +77,13 @@ def time_or_none(at_ms: int | None) -> str | None:
     return None if at_ms is None else format_time(at_ms)
 
 
+def _printable(text: str) -> str:
+    """Notes and the like are others' words: none of them moves the cursor, or turns the line around."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Columns as wide as they must be."""
-    texts = [list(heads), *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
+    texts = [list(heads), *([("-" if cell is None else _printable(str(cell))) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(heads))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts]
