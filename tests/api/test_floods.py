@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -77,3 +78,31 @@ def test_p6_others_are_answered_while_a_huge_body_is_read(tenant: Tenant) -> Non
         longest_s = max(longest_s, time.perf_counter() - begun)
     assert replies[0].status == 422
     assert longest_s < 3
+
+
+def test_p6_a_forecast_of_jobs_that_are_due_every_second_lets_others_in_between(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every_second = CRON_JOB | {"schedule": {"cron": "* * * * * *"}}
+    puts = [{"name": f"job-{number}", "job": every_second} for number in range(60)]
+    assert tenant.call("POST", "/v1/jobs:batch", {"puts": puts}).status == 200
+    told = tenant.get("/v1/forecast").json
+    assert (told["complete"], {each["runs"] for each in told["seconds"]}) == (True, {60})
+    turns = []
+    monkeypatch.setattr("api.forecast.TIMES_PER_TURN", 3_600)
+    monkeypatch.setattr("api.forecast.asyncio.sleep", _noted(turns, asyncio.sleep))
+    assert tenant.get("/v1/forecast").json["runs"] >= 60 * 3_600
+    assert turns.count(0) >= 59
+    monkeypatch.setattr("api.forecast.TIMES_MAX", 10_000)
+    monkeypatch.setattr("api.forecast.PAGE", 10)
+    less = tenant.get("/v1/forecast").json
+    assert less["complete"] is False
+    assert less["runs"] < 60 * 3_600
+
+
+def _noted(turns: list[float], sleep: Any) -> Any:
+    async def noted(seconds: float) -> None:
+        turns.append(seconds)
+        await sleep(seconds)
+
+    return noted
