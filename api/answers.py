@@ -66,7 +66,10 @@ _RUN = {
     "trigger": {"type": "string", "enum": _words(Trigger)},
     "started_at": TIME_OR_NULL,
     "finished_at": TIME_OR_NULL,
-    "lag_ms": {"type": ["integer", "null"], "description": "From the scheduled time to the start of the call."},
+    "lag_ms": {
+        "type": ["integer", "null"],
+        "description": "From the scheduled time to the start of the call. Where the reason is held, a limit was why.",
+    },
     "attempts": COUNT | {"description": "Attempts that may have been sent."},
     "outcome": _or_null({"type": "string", "enum": _words(OutcomeKind)}),
     "status_code": {"type": ["integer", "null"]},
@@ -123,6 +126,11 @@ _SECRET = {"secret": TEXT, "created_at": TIME, "retires_at": TIME_OR_NULL}
 _LIMITS: Schema = {"type": "object", "additionalProperties": COUNT, "required": sorted(DEFAULTS)}
 
 _MEAN_AND_MAX = _object({"mean": {"type": "number"}, "max": {"type": "integer"}}, says="Null where nothing was called.")
+_STARTS: Schema = {
+    "type": "number",
+    "minimum": 0,
+    "description": "Runs called a second, the mean from runs.last_hour.from to runs.last_hour.to.",
+}
 _SPANS = {name: ref("Stats") for name in SPANS_MS}
 
 ANSWERS: dict[str, Schema] = {
@@ -206,7 +214,7 @@ ANSWERS: dict[str, Schema] = {
     "Usage": _object(
         {
             "limits": _LIMITS,
-            "used": _object({"requests_per_s": COUNT, "jobs": COUNT}),
+            "used": _object({"requests_per_s": COUNT, "jobs": COUNT, "starts_per_s": _STARTS}),
             "runs": _object(_SPANS),
         }
     ),

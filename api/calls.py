@@ -230,7 +230,8 @@ CALLS: dict[tuple[str, str], Doc] = {
         "Limits and what is used",
         "Account",
         {200: "Usage"},
-        "And how the runs of all jobs ended, by full hours, to a few minutes ago; what ended late is counted later.",
+        "And how the runs of all jobs ended, by full hours, to a few minutes ago; what ended late is counted later. "
+        "The starts a second in use are their mean since the last full hour began.",
         problems=(INVALID,),
     ),
     ("GET", "/v1/signing-secrets"): Doc(

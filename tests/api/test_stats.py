@@ -85,6 +85,20 @@ def test_numbers_are_the_same_read_and_rolled_up(tenant: Tenant, table: RunTable
     assert parse_time(usage["last_day"]["to"]) <= wall_ms()
 
 
+def test_usage_tells_the_starts_a_second_since_the_last_full_hour(tenant: Tenant, table: RunTable) -> None:
+    now_ms = wall_ms()
+    hour_ms = now_ms - now_ms % HOUR_MS - HOUR_MS
+    for n in range(100):
+        add(table, hour_ms + n * 1000)
+    table.add(hour_ms + 200_000, RunState.SKIPPED)
+    counted(tenant.server, hour_ms)
+    usage = tenant.get("/v1/usage").json
+    span = usage["runs"]["last_hour"]
+    span_ms = parse_time(span["to"]) - parse_time(span["from"])
+    assert span["runs"]["succeeded"] == 100
+    assert usage["used"]["starts_per_s"] == round(100 * 1000 / span_ms, 3) > 0
+
+
 def test_a_job_that_never_ran_has_numbers_of_nothing(tenant: Tenant) -> None:
     tenant.put("new")
     stats = tenant.get("/v1/jobs/new/stats").json
