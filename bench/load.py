@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -56,6 +57,24 @@ def burst(
         tenant_id = tenant_ids[number % len(tenant_ids)]
         jobs.append(Job(tenant_id, name, Definition(RunAt(at_ms), target, priority=priority)))
     return Load(jobs, [(job.name, at_ms) for job in jobs], at_ms, at_ms)
+
+
+def late_beside(tenant_ids: Sequence[int], origins: Origins, at_ms: int, runs: int, late: int, late_ms: int) -> Load:
+    """So many jobs for one second, spread evenly over the priorities, and a backlog of so many of long before it."""
+    backlog = burst(tenant_ids, origins, at_ms - late_ms, late)
+    jobs = [_named(job, f"late-{number}", origins) for number, job in enumerate(backlog.jobs)]
+    expected = [(job.name, backlog.at_ms) for job in jobs]
+    for number, job in enumerate(burst(tenant_ids, origins, at_ms, runs).jobs):
+        priority = Priority(number % len(Priority))
+        named = _named(job, f"{priority.name.lower()}-{number}", origins)
+        jobs.append(named._replace(definition=replace(named.definition, priority=priority)))
+        expected.append((named.name, at_ms))
+    return Load(jobs, expected, at_ms, at_ms)
+
+
+def _named(job: Job, name: str, origins: Origins) -> Job:
+    target = HttpTarget(f"{origins.url(0)}/{name}")
+    return Job(job.tenant_id, name, replace(job.definition, target=target))
 
 
 def every_second(tenant_id: int, origins: Origins, at_ms: int, seconds: int) -> Load:

@@ -39,6 +39,9 @@ DOUBLES_S = 1.0
 REST_S = 4.0
 # So long before its second nearly every run of it is prepared: its head is built, its connection open.
 PREPARED_MS = 200
+# A backlog is so late when the engine starts, and what is on time beside it is due so long after that.
+LATE_S, LATE_AHEAD_S, LATE_AHEAD_MS_MIN = 90, 12, 3_000
+LATE_STORED_PER_S = 6_000
 # APScheduler's own store makes some hundred a second.
 APSCHEDULER_RUNS = 1_000
 INSTEAD_AHEAD_MS = 15_000
@@ -51,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", action="store_true", help="the endpoints speak TLS")
     parser.add_argument("--model", choices=["morning"], help="1,000 tenants, 50,000 jobs, most due at a full minute")
     parser.add_argument("--idle", type=count, metavar="SECONDS", help="instead one run a second for so long")
+    parser.add_argument("--late", type=int, default=0, metavar="N", help="beside a backlog of N, 90 s late already (0)")
     parser.add_argument("--ahead", type=count, default=AHEAD_S, metavar="S", help="from stored to due, at least (35)")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the lag as SVG")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="of an executor: .svg a flame graph, else stacks")
@@ -62,6 +66,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         raise OperatorError(f"--critical {args.critical} is more than --runs {args.runs}")
     with world(progress) as here, _dead_endpoint() as dead_port:
         sink = _start_sink(here, args)
+        if args.late:
+            return _beside_late(here, sink, args)
         here.start_engine({"SSL_CERT_FILE": str(sink.certificate)} if args.tls else None)
         rest = _rest(here)
         made = asyncio.run(_store(here, sink, dead_port, args))
@@ -75,6 +81,33 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         if not (args.alone or args.idle or args.model or args.tls):
             found |= _instead(here, sink, args.runs)
     return found
+
+
+def _beside_late(here: World, sink: Sink, args: argparse.Namespace) -> dict[str, Any]:
+    """Runs of every priority on time while a backlog is caught up with: both are stored before the engine starts."""
+    clock = SystemClock()
+    stored_ms = clock.now_ms() + (args.runs + args.late) * 1000 // LATE_STORED_PER_S
+
+    async def store() -> Load:
+        async with here.opened():
+            tenants = await here.create_tenants(-(-(args.runs + args.late) // TENANT_STARTS_PER_S))
+            origins = load.origins_of(sink, 0, tls=False)
+            at_ms = (stored_ms // 1000 + LATE_AHEAD_S) * 1000
+            made = load.late_beside(tenants, origins, at_ms, args.runs, args.late, (LATE_S + LATE_AHEAD_S) * 1000)
+            await here.create_jobs(made.jobs)
+            return made
+
+    made = asyncio.run(store())
+    here.start_engine()
+    if clock.now_ms() > made.at_ms - LATE_AHEAD_MS_MIN:
+        raise OperatorError("storing the jobs took too long; give fewer")
+    here.progress(f"on time in {(made.at_ms - clock.now_ms()) / 1000:.1f} s")
+    runs = len(made.expected)
+    here.until_called(runs, made.at_ms + LATE_MS_MAX + runs // CALLS_PER_MS_MIN)
+    here.until_settled()
+    calls = list(sink.calls())
+    before = sum(call.scheduled_at_ms < made.at_ms and call.arrival_ms < made.at_ms for call in calls)
+    return _figures(calls, made) | {"late_called_before_the_second": before}
 
 
 def _start_sink(here: World, args: argparse.Namespace) -> Sink:

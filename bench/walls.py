@@ -1,8 +1,9 @@
 """How much one tenant's load moves another's p99: of calls to the API, and of the lag to the first byte.
 
 A quiet tenant reads, creates a job for the next but one second, and has jobs that are due every second; all of it is
-measured alone, then beside a loud one, which reads over many connections, has thousands of jobs due every second, and
-endpoints that hang. What counts is the difference, so both are measured in turns. The lag is the receiver's.
+measured alone, then beside a loud one, which reads over many connections, has thousands of jobs due every second, many
+more in one second, a backlog that is late already, and endpoints that hang. What counts is the difference, so both are
+measured in turns. The lag is the receiver's.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ HANGING_JOBS = 100
 # Until jobs that were just stored are planned and warmed.
 SETTLE_S = 5
 AHEAD_MS = 2_000
+LATE_MS = 90_000
+BURST_AHEAD_MS = 5_000
 
 
 class Seen(NamedTuple):
@@ -51,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=count, default=20, metavar="S", help="of each turn (20)")
     parser.add_argument("--turns", type=count, default=3, metavar="N", help="alone and beside the other, each (3)")
     parser.add_argument("--runs", type=count, default=1_000, metavar="N", help="of the loud one every second (1,000)")
+    parser.add_argument("--burst", type=int, default=10_000, metavar="N", help="of it in one second (10,000)")
+    parser.add_argument("--backlog", type=int, default=10_000, metavar="N", help="of it, 90 s late at once (10,000)")
     parser.add_argument("--connections", type=count, default=32, metavar="N", help="of its reads (32)")
 
 
@@ -66,7 +71,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
             alone.append(_measured(here, sink, url, quiet, f"alone-{turn}", args.seconds))
             progress(f"turn {turn + 1} of {args.turns}: beside {args.runs:,} runs a second, {args.connections} readers")
             asyncio.run(_store(here, loud.tenant_id, sink, f"loud-{turn}", args.runs, SETTLE_S + args.seconds))
-            with _reading(here, url, loud, args.connections, SETTLE_S + args.seconds):
+            pressing = _pressing(here, sink, loud.tenant_id, f"loud-{turn}", args)
+            with _reading(here, url, loud, args.connections, SETTLE_S + args.seconds), pressing:
                 beside.append(_measured(here, sink, url, quiet, f"beside-{turn}", args.seconds))
             here.until_settled()
     return _compared("api_p99_ms", alone, beside) | _compared("lag_p99_ms", alone, beside)
@@ -95,6 +101,30 @@ async def _store(here: World, tenant_id: int, sink: Sink, name: str, runs: int, 
     jobs = [Job(tenant_id, url.rpartition("/")[2], Definition(every, HttpTarget(url))) for url in targets]
     async with here.opened():
         await here.create_jobs(jobs)
+
+
+@contextmanager
+def _pressing(here: World, sink: Sink, tenant_id: int, name: str, args: argparse.Namespace) -> Iterator[None]:
+    """While the quiet one is measured: many jobs are there at once that are late, and many that are due in a second."""
+    clock, origins = SystemClock(), load.origins_of(sink, 0, tls=False)
+
+    async def store(number: int, runs: int, due_ms: int) -> None:
+        jobs = load.burst([tenant_id], origins, due_ms // 1000 * 1000, runs).jobs
+        async with here.opened():
+            await here.create_jobs_at_once([job._replace(name=f"{name}-pressed-{number}-{job.name}") for job in jobs])
+
+    def store_both() -> None:
+        time.sleep(SETTLE_S)
+        for number, (runs, due_in_ms) in enumerate(((args.backlog, -LATE_MS), (args.burst, BURST_AHEAD_MS))):
+            if runs:
+                asyncio.run(store(number, runs, clock.now_ms() + due_in_ms))
+
+    storing = threading.Thread(target=store_both)
+    storing.start()
+    try:
+        yield
+    finally:
+        storing.join()
 
 
 def _measured(here: World, sink: Sink, url: str, quiet: NewTenant, name: str, seconds: int) -> Seen:
