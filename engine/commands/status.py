@@ -69,6 +69,7 @@ def document(status: Status) -> dict[str, Any]:
             "unplanned": status.unplanned,
             "waiting": status.waiting,
             "in_flight": status.in_flight,
+            "held": status.held,
             "oldest_s": _oldest_s(status),
         },
         "next_complete": status.complete,
@@ -85,6 +86,7 @@ def lines(status: Status) -> Iterator[str]:
     yield from _lag_lines(status)
     yield (
         f"backlog     {status.unplanned:,} unplanned · {status.waiting:,} waiting · {status.in_flight:,} in flight"
+        f" · {status.held:,} held by limits"
         f" · oldest {_oldest_s(status)} s"
     )
     yield from _coming_lines(status)

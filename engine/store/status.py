@@ -18,6 +18,8 @@ from engine.store.statements import Value
 LAG_SPAN_MS = 60_000
 # The mark follows the present by about a minute and a half: whatever is open below it waits in deferred.
 IN_FLIGHT_SPAN_MS = 120_000
+# What a limit holds up is due again within this.
+HELD_SPAN_MS = 10_000
 # More jobs than this in the coming minutes are counted once each: reading what they say would take a shard's time.
 JOBS_MAX = 50_000
 # A question of an operator may scan the runs of a large second.
@@ -51,6 +53,7 @@ class Status:
     unplanned: int = 0
     waiting: int = 0
     in_flight: int = 0
+    held: int = 0
     oldest_at_ms: int | None = None
     coming: Counter[int] = field(default_factory=Counter)
     complete: bool = True
@@ -104,8 +107,9 @@ async def _read_backlog(shard: Shard, partitions: list[int], now_ms: int, status
         "now_ms": now_ms,
         "from_at": now_ms - IN_FLIGHT_SPAN_MS,
         "to_at": now_ms,
+        "held_until": now_ms + HELD_SPAN_MS,
     }
-    for what in ("unplanned", "waiting", "in_flight"):
+    for what in ("unplanned", "waiting", "in_flight", "held"):
         count, oldest_at = (await shard.execute(f"status_{what}", values, TIMEOUT_MS)).rows[0]
         setattr(status, what, getattr(status, what) + count)
         if oldest_at is not None and (status.oldest_at_ms is None or oldest_at < status.oldest_at_ms):

@@ -54,8 +54,8 @@ def test_a_silent_worker_is_shown_last_and_owns_nothing():
 
 def test_json_has_lag_by_priority_and_the_backlog():
     lags = {Priority.NORMAL: Counter({1: 98, 900: 2}), Priority.CRITICAL: Counter({0: 1})}
-    shown = document(status(lags=lags, unplanned=1, waiting=2, in_flight=3, oldest_at_ms=NOON_MS + 30_000))
+    shown = document(status(lags=lags, unplanned=1, waiting=2, in_flight=3, held=4, oldest_at_ms=NOON_MS + 30_000))
     assert shown["at"] == "2030-03-17T12:00:30Z"
     assert list(shown["lag"]) == ["critical", "normal"]
     assert shown["lag"]["normal"] == {"runs": 100, "p50_ms": 1, "p99_ms": 900, "max_ms": 900}
-    assert shown["backlog"] == {"unplanned": 1, "waiting": 2, "in_flight": 3, "oldest_s": 0.5}
+    assert shown["backlog"] == {"unplanned": 1, "waiting": 2, "in_flight": 3, "held": 4, "oldest_s": 0.5}

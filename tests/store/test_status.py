@@ -1,7 +1,7 @@
 """The status of a fleet, read from a real shard."""
 
 from engine.config import Dsn
-from engine.model import Cron, Priority, RunAt
+from engine.model import Cron, Priority, Reason, RunAt, RunState
 from engine.store.status import Status, read_status
 from tests.support.world import PARTITIONS, World, run_world
 
@@ -95,5 +95,33 @@ def test_what_nobody_plans_or_claims_is_backlog(shard_dsn: Dsn) -> None:
         status = await status_of(world)
         assert status.unplanned == 0
         assert status.waiting > 0
+
+    run_world(shard_dsn, body)
+
+
+def test_what_a_limit_holds_up_is_shown_as_held_and_never_as_late(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        due_ms = world.second(1)
+        await world.job("held", RunAt(due_ms), late_after_ms=1)
+        worker = await world.worker().join()
+        await worker.plan_all()
+        (run,) = worker.runs()
+        world.clock.advance(8_000)
+        worker.settle.held_up(run)
+        await worker.settle.run_once(world.now_ms)
+        assert await world.rows("SELECT state, reason, tries FROM runs") == [(RunState.WAITING, Reason.HELD, 0)]
+        assert "waiting.held" in next(fields["ends"] for name, fields in world.told if name == "run.settled")
+        await world.rows(f"UPDATE deferred SET due_at = {await world.shard.now_ms() + 2_000}")
+        status = await status_of(world)
+        assert (status.held, status.waiting, status.oldest_at_ms) == (1, 0, None)
+        await world.rows(f"UPDATE deferred SET due_at = {due_ms}")
+        await worker.claim.run_once(world.now_ms)
+        (run,) = worker.runs()
+        assert run.held
+        assert (await status_of(world)).oldest_at_ms is None
+        await worker.end(run)
+        assert await world.rows("SELECT state, reason FROM runs") == [(RunState.SUCCEEDED, Reason.HELD)]
+        assert await world.rows("SELECT * FROM notices") == []
+        assert not (await status_of(world)).lags
 
     run_world(shard_dsn, body)

@@ -7,20 +7,27 @@ FROM workers AS w LEFT JOIN leases AS l ON l.worker_id = w.worker_id
 GROUP BY w.worker_id
 
 -- name: status_lags
--- Started runs of a short span by priority and milliseconds late: ranges of the primary key.
+-- Started runs of a short span by priority and milliseconds late: ranges of the primary key. Those that a limit of
+-- their own held up (reason 6) are not late, nor is what was tried again.
 SELECT priority, started_at - scheduled_at AS lag_ms, COUNT(*) FROM runs
 WHERE partition_id IN (:partitions) AND scheduled_at BETWEEN :from_at AND :to_at AND started_at IS NOT NULL
+  AND tries <= 1 AND NOT reason <=> 6
 GROUP BY priority, lag_ms
 
 -- name: status_in_flight
 -- Claimed runs whose second has come: between its call and its settlement, or held up.
-SELECT COUNT(*), MIN(scheduled_at) FROM runs
+SELECT COUNT(*), MIN(IF(reason <=> 6, NULL, scheduled_at)) FROM runs
 WHERE partition_id IN (:partitions) AND scheduled_at BETWEEN :from_at AND :to_at AND state = 2
 
 -- name: status_waiting
 -- By deferred.due: what waits for executors.
 SELECT COUNT(*), MIN(due_at) FROM deferred
 WHERE lane IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at <= :now_ms
+
+-- name: status_held
+-- By deferred.due: what a limit of its own holds up. It is looked at again all the time, and does not count as late.
+SELECT COUNT(*), NULL FROM deferred
+WHERE lane IN (:partitions) AND priority IN (0, 1, 2, 3) AND due_at > :now_ms AND due_at <= :held_until AND reason = 6
 
 -- name: status_unplanned
 -- By jobs.due: times that have come without being planned.
