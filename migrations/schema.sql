@@ -94,9 +94,10 @@ CREATE TABLE `deferred` (
   `reason` tinyint unsigned NOT NULL,
   `priority` tinyint unsigned NOT NULL,
   `lane` bigint unsigned NOT NULL DEFAULT (`partition_id`),
+  `tenant_id` int unsigned NOT NULL DEFAULT '0',
   PRIMARY KEY (`partition_id`,`scheduled_at`,`job_id`),
   KEY `of_job` (`partition_id`,`job_id`),
-  KEY `due` (`lane`,`priority`,`due_at`)
+  KEY `due` (`lane`,`priority`,`due_at`,`tenant_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `doors` (
@@ -196,7 +197,7 @@ CREATE TABLE `jobs` (
   `state_note` varchar(255) DEFAULT NULL,
   PRIMARY KEY (`partition_id`,`job_id`),
   UNIQUE KEY `by_name` (`tenant_id`,`alive`,`name`),
-  KEY `due` (`partition_id`,`priority`,`next_run_at`)
+  KEY `due` (`partition_id`,`priority`,`next_run_at`,`tenant_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `leases` (

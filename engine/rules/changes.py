@@ -28,7 +28,8 @@ class OpenRun(NamedTuple):
     trigger: Trigger
     version: int
     priority: int
-    reason: int | None = None
+    reason: int | None
+    tenant_id: int
 
 
 class Deed(Enum):

@@ -13,17 +13,15 @@ from collections.abc import Callable, Sequence
 from engine.clock import Clock
 from engine.errors import CommitUnknown
 from engine.events import Events
-from engine.model import Definition, Priority, RunKey
-from engine.rules.claiming import chosen
+from engine.model import Definition, RunKey
 from engine.rules.lanes import sealed_lane
-from engine.rules.ready import LATE_MS as LATE_CLASS_MS
+from engine.stages.candidates import Candidates
 from engine.stages.held import PREPARE_MS, HeldRun, HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.take import Take, Taking
 from engine.stages.versions import Versions
 from engine.store.connection import Row
 from engine.store.shard import Shard
-from engine.store.statements import Value
 
 CANDIDATES_MAX = 1_000
 
@@ -59,6 +57,8 @@ class Claim:
         self._events = events
         self._taking = Taking(shard, versions, events, is_told)
         self._unknown: list[HeldRun] = []
+        self._candidates = Candidates(shard, clock)
+        self._sealed_candidates = Candidates(shard, clock)
         self._sealed_lanes = [sealed_lane(partition_id) for partition_id in all_partitions]
         self._sealed_at_ms = 0
 
@@ -72,7 +72,7 @@ class Claim:
         ahead_ms = PREPARE_MS if self._lease.may_claim_ahead() else 0
         mine, anybodys = (self._lease.partitions, now_ms + ahead_ms), (self._all_partitions, now_ms - LATE_MS)
         for partitions, due_at_ms in (mine, anybodys):
-            candidates = await self._candidates(partitions, now_ms, due_at_ms, room)
+            candidates = await self._candidates.first(partitions, now_ms, due_at_ms, room)
             if candidates and await self._claim(candidates, now_ms, due_at_ms):
                 return len(candidates) == room
         return False
@@ -82,27 +82,9 @@ class Claim:
         if now_ms < self._sealed_at_ms:
             return
         self._sealed_at_ms = now_ms + SEALED_INTERVAL_MS
-        candidates = await self._candidates(self._sealed_lanes, now_ms, now_ms, room)
+        candidates = await self._sealed_candidates.first(self._sealed_lanes, now_ms, now_ms, room)
         if candidates:
             await self._claim(candidates, now_ms, now_ms)
-
-    async def _candidates(
-        self, partitions: Sequence[int], now_ms: int, due_at_ms: int, rows_max: int
-    ) -> list[RunKey]:
-        """In one round trip the first of each class; what is a minute late is a class of its own, as in firing."""
-        if not partitions:
-            return []
-        late_ms = min(due_at_ms, now_ms - LATE_CLASS_MS)
-        common: dict[str, Value] = {"partitions": partitions, "rows_max": rows_max}
-        asked = [
-            ("due_deferred", {**common, "priority": priority, "due_after": after_ms, "due_at": until_ms})
-            for after_ms, until_ms in ((late_ms, due_at_ms), (-1, late_ms))
-            for priority in Priority
-        ]
-        rows = [answer.rows for answer in await self._shard.ask(*asked)]
-        on_time: dict[int, Sequence[Row]] = dict(zip(Priority, rows[: len(Priority)], strict=True))
-        late: dict[int, Sequence[Row]] = dict(zip(Priority, rows[len(Priority) :], strict=True))
-        return sorted(RunKey(*row) for row in chosen(on_time, late, rows_max))
 
     async def _claim(self, candidates: Sequence[RunKey], now_ms: int, due_at_ms: int) -> int:
         """Returns how many runs were claimed or otherwise dealt with."""

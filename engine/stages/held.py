@@ -15,13 +15,16 @@ from engine.stages.versions import CallPlan
 PREPARE_MS = 3_000
 PREPARE_SPREAD_MS = 2_000
 
+# One in so many places is kept for runs that are claimed when they are due.
+KEPT_PART = 8
+
 # Signals remembered for runs that are not held (yet): the last so many, some 200 bytes each.
 FORETOLD_MAX = 20_000
 
 
 class HeldRun:
     """One claimed run. ``due_ms`` is its second, or a later moment for a retry; ``key`` is its place in the table; one
-    that is ``late`` gives way to those on time."""
+    that is ``late`` gives way to those on time, and one that was ``held`` by a limit of its own is not told as late."""
 
     __slots__ = (
         "abandoned",
@@ -33,6 +36,7 @@ class HeldRun:
         "demoted",
         "due_ms",
         "handle",
+        "held",
         "in_flight",
         "key",
         "late",
@@ -64,6 +68,7 @@ class HeldRun:
         call: CallPlan,
         shard_index: int,
         late: bool = False,
+        held: bool = False,
     ) -> None:
         self.key = key
         self.worker_id = worker_id
@@ -87,6 +92,7 @@ class HeldRun:
         self.abandoned = False
         self.demoted = False
         self.late = late
+        self.held = held
 
     @property
     def identity(self) -> tuple[RunKey, int]:
@@ -109,6 +115,10 @@ class HeldRuns:
     def room(self) -> int:
         """How many more runs may be claimed."""
         return max(0, self._runs_max - len(self._runs))
+
+    def room_ahead(self) -> int:
+        """How many more may be planned ahead: a part is kept for what is due now, whoever's runs fill the rest."""
+        return max(0, self.room() - self._runs_max // KEPT_PART)
 
     def add(self, runs: Sequence[HeldRun]) -> None:
         """Hold these; each comes out of ``advance`` to be prepared, or at once if the moment for that is past."""

@@ -16,11 +16,12 @@ from engine.config import Settings
 from engine.errors import CommitUnknown, Conflict
 from engine.events import Events
 from engine.model import Definition, NoticeKind, Overlap, Reason, RunKey, RunState, Trigger
-from engine.rules.claiming import DueClass, due_classes
+from engine.rules.claiming import due_classes
 from engine.rules.lanes import lane_of, sealed_lane
 from engine.rules.notices import About, notice_row
 from engine.rules.peaks import is_quiet, planning_horizon_ms
 from engine.rules.planning import JobPlan, PlannedTime, Skip, plan_job
+from engine.stages.due import DueJob, DueJobs, Share
 from engine.stages.forecast import Forecast
 from engine.stages.held import HeldRun, HeldRuns
 from engine.stages.lease import Lease
@@ -28,7 +29,7 @@ from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection, Duplicate
 from engine.store.rollups import note_recounts
 from engine.store.shard import Shard
-from engine.store.statements import BATCH_ROWS_MAX, Value
+from engine.store.statements import BATCH_ROWS_MAX
 
 # Jobs locked in one transaction: their Python work (some 10 ms) must not hold up firing for longer.
 JOBS_PER_BATCH = 1_000
@@ -40,26 +41,11 @@ JOBS_PER_TURN = 100
 URGENT_MS = 2_000
 
 
-class DueJob(NamedTuple):
-    """A row of ``lock_due_jobs``."""
-
-    partition_id: int
-    job_id: int
-    tenant_id: int
-    version: int
-    next_run_at_ms: int
-    last_run_at_ms: int | None
-
-    @property
-    def version_key(self) -> tuple[int, int, int]:
-        return self.partition_id, self.job_id, self.version
-
-
 class Work(NamedTuple):
-    """Where there is something to plan, and of which classes."""
+    """Where there is something to plan, and what of each class."""
 
     partitions: list[int]
-    classes: list[DueClass]
+    shares: list[Share]
 
 
 class Batch:
@@ -103,6 +89,7 @@ class Plan:
         self._clock = clock
         self._events = events
         self._is_told = is_told
+        self._due = DueJobs(shard, clock)
         self._unknown: list[HeldRun] = []
 
     async def run_once(self, now_ms: int) -> bool:
@@ -135,7 +122,8 @@ class Plan:
         for _, priority, at_ms in answer.rows:
             first_ms[priority] = min(at_ms, first_ms.get(priority, at_ms))
         partitions = sorted({row[0] for row in answer.rows})
-        return Work(partitions, due_classes(first_ms, now_ms, horizon_at_ms, JOBS_PER_BATCH))
+        classes = due_classes(first_ms, now_ms, horizon_at_ms, JOBS_PER_BATCH)
+        return Work(partitions, await self._due.shares(partitions, classes, now_ms))
 
     async def _plan(self, work: Work, now_ms: int, horizon_at_ms: int) -> Batch:
         batch = Batch()
@@ -167,11 +155,10 @@ class Plan:
         if not marks:
             return
         floor_at_ms = shared[0][2]
-        jobs = await _lock_due(connection, sorted(marks), work.classes)
-        plans = await self._versions.load(
-            connection, [job.version_key for job in jobs], self._shard.packet_bytes_max
-        )
-        room = self._held.room() if self._lease.may_claim_ahead() else 0
+        bytes_max = self._shard.packet_bytes_max
+        jobs = await self._due.lock(connection, sorted(marks), work.shares, bytes_max)
+        plans = await self._versions.load(connection, [job.version_key for job in jobs], bytes_max)
+        room = self._held.room_ahead() if self._lease.may_claim_ahead() else 0
         turn_at = JOBS_PER_TURN
         for position, job in enumerate(jobs):
             if len(batch.runs) >= RUNS_PER_BATCH:
@@ -331,27 +318,6 @@ class Plan:
         self._events.emit("commit.resolved", step="plan", stood=len(mine), asked=len(unknown))
 
 
-async def _lock_due(
-    connection: Connection, partitions: Sequence[int], classes: Sequence[DueClass]
-) -> list[DueJob]:
-    """Due jobs of each class in turn; what one leaves of its share, the next may have."""
-    jobs: list[DueJob] = []
-    rows_max = 0
-    for each in classes:
-        rows_max += each.rows
-        values: dict[str, Value] = {
-            "partitions": partitions,
-            "priority": each.priority,
-            "due_after": each.after_ms,
-            "horizon_at": each.until_ms,
-            "rows_max": rows_max,
-        }
-        rows = (await connection.execute("lock_due_jobs", values)).rows
-        rows_max -= len(rows)
-        jobs += (DueJob(*row) for row in rows)
-    return jobs
-
-
 def _may_be_born_claimed(time: PlannedTime, call: CallPlan, mark_at_ms: int) -> bool:
     """Whatever is due at another time than its scheduled one, or below the mark, or must not overlap, is not; nor what
     is a function's, which waits for the tenant's workers."""
@@ -375,8 +341,10 @@ def _enter_deferred(
     if call.sealed:
         lane = sealed_lane(job.partition_id)
         batch.sealed.append(call.sealed)
-    due_at_ms, priority = max(now_ms, time.scheduled_at_ms), call.definition.priority
-    batch.deferred.append((*key, due_at_ms, reason, priority, lane))
+    # Late is late when it is claimed and fired, too; a time that is caught up is due when it is planned.
+    due_at_ms = max(now_ms, time.scheduled_at_ms) if time.trigger == Trigger.CATCH_UP else time.scheduled_at_ms
+    priority = call.definition.priority
+    batch.deferred.append((*key, due_at_ms, reason, priority, lane, job.tenant_id))
     if time.scheduled_at_ms < mark_at_ms:
         batch.below_mark.append((key.partition_id, key.scheduled_at_ms))
 

@@ -199,7 +199,7 @@ class Reap:
         if fired:
             await connection.execute_rows("insert_attempts", fired, bytes_max=bytes_max)
         waiting = [
-            (*fate.run.key, fate.due_at_ms, Reason.REAPED, fate.run.priority)
+            (*fate.run.key, fate.due_at_ms, Reason.REAPED, fate.run.priority, fate.run.tenant_id)
             for fate in fates
             if fate.state == RunState.WAITING
         ]

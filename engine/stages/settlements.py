@@ -49,13 +49,24 @@ class Settlement(NamedTuple):
             self.run.attempt,
             self.verdict.state,
             self.tries,
-            self.verdict.reason,
+            self.reason,
             outcome.kind if called else None,
             outcome.status,
             outcome.started_ms if called else None,
             outcome.finished_ms if finished else None,
             int(self.run.demoted),
         )
+
+    @property
+    def reason(self) -> Reason | None:
+        """A run that a limit of its own held up says so to the end: its lag is not the service's."""
+        return Reason.HELD if self.verdict.reason is None and self.run.held else self.verdict.reason
+
+    @property
+    def end(self) -> str:
+        """State and outcome, for the metrics."""
+        outcome = Reason.HELD if self.verdict.reason == Reason.HELD else self.outcome.kind
+        return f"{self.verdict.state.name}.{outcome.name}".lower()
 
     @property
     def called(self) -> bool:
@@ -128,7 +139,7 @@ class Settlements:
             await connection.execute_rows("insert_attempts", attempts, bytes_max=bytes_max)
         waiting = [settlement for settlement in batch if settlement.verdict.state == RunState.WAITING]
         if waiting:
-            rows = [(*s.run.key, s.verdict.due_at_ms, s.verdict.reason, s.run.priority, _lane(s.run)) for s in waiting]
+            rows = [_deferred_row(settlement) for settlement in waiting]
             await connection.execute_rows("insert_into_lanes", rows, bytes_max=bytes_max)
         overlap = [s.run.key for s in batch if s.run.overlap and s.verdict.state != RunState.WAITING]
         if overlap:
@@ -160,7 +171,7 @@ class Settlements:
             return None
         if state == RunState.SKIPPED:
             return About(NoticeKind.SKIPPED, run.key, run.tenant_id, run.version)
-        first_call = run.tries == 0 and settlement.called
+        first_call = run.tries == 0 and settlement.called and not run.held
         if first_call and is_late(run.call.definition, settlement.outcome.started_ms - run.key.scheduled_at_ms):
             return About(NoticeKind.LATE, run.key, run.tenant_id, run.version)
         return None
@@ -172,14 +183,13 @@ class Settlements:
         """One event for the batch: it costs less than one for each run, and the metrics sort them out at once."""
         if not settled:
             return
-        ends = Counter((settlement.verdict.state, settlement.outcome.kind) for settlement in settled)
         lags_ms: dict[int, list[int]] = {}
         for run, outcome, _, _ in (settlement for settlement in settled if settlement.called):
             lags_ms.setdefault(run.priority, []).append(outcome.started_ms - run.due_ms)
         self._events.emit(
             "run.settled",
             runs=len(settled),
-            ends={f"{state.name}.{kind.name}".lower(): runs for (state, kind), runs in ends.items()},
+            ends=dict(Counter(settlement.end for settlement in settled)),
             lags_ms=lags_ms,
             shard=self._shard.index,
         )
@@ -194,9 +204,11 @@ def _failed_attempt(settlement: Settlement) -> bool:
     return settlement.called and settlement.verdict.state != RunState.SUCCEEDED
 
 
-def _lane(run: HeldRun) -> int:
-    """An open run that comes again has been let in already."""
-    return offered_lane(run.key.partition_id, run.tenant_id, run.call.definition)
+def _deferred_row(settlement: Settlement) -> tuple[object, ...]:
+    """A row of ``insert_into_lanes``; an open run that comes again has been let in already."""
+    run, verdict = settlement.run, settlement.verdict
+    lane = offered_lane(run.key.partition_id, run.tenant_id, run.call.definition)
+    return (*run.key, verdict.due_at_ms, verdict.reason, run.priority, lane, run.tenant_id)
 
 
 def _attempt_row(settlement: Settlement) -> tuple[object, ...]:

@@ -55,7 +55,7 @@ class Sweep:
             "lock_open_runs", {"partition_id": partition_id, "from_at": from_ms, "to_at": to_ms}
         )
         rows = [
-            (*RunKey(*row[:3]), row[4] if row[3] == RunState.RUNNING else row[1], Reason.SWEPT, row[5])
+            (*RunKey(*row[:3]), row[4] if row[3] == RunState.RUNNING else row[1], Reason.SWEPT, *row[5:])
             for row in answer.rows
         ]
         if rows:

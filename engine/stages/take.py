@@ -303,6 +303,7 @@ class Taking:
                 Reason.SCHEDULED,
                 run.priority,
                 held_lane(run.key.partition_id),
+                run.tenant_id,
             )
             for run in claimed
         ]
@@ -316,7 +317,7 @@ class Taking:
         """A run that has been opened is where every other is, for those who look for its holder."""
         sealed = {run.key for run in take.rows if is_sealed(run.lane)}
         rows = sorted(
-            (*run.key, run.lease_until_ms, Reason.SCHEDULED, run.priority)
+            (*run.key, run.lease_until_ms, Reason.SCHEDULED, run.priority, run.tenant_id)
             for run in take.claimed
             if run.key in sealed
         )
@@ -384,19 +385,20 @@ class Taking:
             shard_index=self._shard.index,
             # Due now, but of a time long ago: a tenant's catch-up must not take the starts of what is on time.
             late=run.trigger == Trigger.CATCH_UP and run.tries == 0,
+            held=run.reason == Reason.HELD,
         )
 
 
 def _offered_row(run: Waiting, call: CallPlan) -> tuple[object, ...]:
     """A row of ``insert_into_lanes``."""
     lane = offered_lane(run.partition_id, run.tenant_id, call.definition)
-    return (*run.key, run.due_at_ms, Reason.SCHEDULED, run.priority, lane)
+    return (*run.key, run.due_at_ms, Reason.SCHEDULED, run.priority, lane, run.tenant_id)
 
 
 def _sealed_row(run: Waiting, now_ms: int) -> tuple[object, ...]:
     """A row of ``insert_into_lanes``: not before it is due, and to be looked at again a while later."""
     due_at_ms = run.due_at_ms if run.due_at_ms > now_ms else now_ms + SEALED_WAIT_MS
-    return (*run.key, due_at_ms, Reason.HELD, run.priority, sealed_lane(run.partition_id))
+    return (*run.key, due_at_ms, Reason.HELD, run.priority, sealed_lane(run.partition_id), run.tenant_id)
 
 
 def _about(run: Waiting, kind: NoticeKind = NoticeKind.SKIPPED) -> About:

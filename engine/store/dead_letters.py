@@ -155,7 +155,7 @@ async def _retry(connection: Connection, tenant_id: int, keys: Sequence[RunKey],
         runs += await _put_back(connection, tenant_id, gone, bytes_max)
     if not runs:
         return 0
-    due = sorted((*run[:3], now_ms, Reason.RETRY, run.priority) for run in runs)
+    due = sorted((*run[:3], now_ms, Reason.RETRY, run.priority, tenant_id) for run in runs)
     await connection.execute_rows("insert_deferred", due, bytes_max=bytes_max)
     await note_recounts(connection, [run[:2] for run in runs if run.scheduled_at_ms >= gone_ms], now_ms, bytes_max)
     revived = sorted(run[:3] for run in runs)

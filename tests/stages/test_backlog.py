@@ -43,7 +43,7 @@ def test_what_waits_in_deferred_is_backlog(shard_dsn):
     async def body(world):
         key = RunKey(3, world.second(-20), 1)
         async with world.shard.transaction() as connection:
-            await connection.execute_rows("insert_deferred", [(*key, world.second(-20), 1, 2)], bytes_max=1 << 20)
+            await connection.execute_rows("insert_deferred", [(*key, world.second(-20), 1, 2, 7)], bytes_max=1 << 20)
         await Backlog(world.shard, world.partitions, world.events).run_once(world.now_ms)
         assert 20_000 <= seen(world)["age_ms"] < 30_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -36,6 +36,7 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
         "jobs",
         "due",
     ),
+    ("lock_jobs_of_tenants", ("place", 7), {"priority": 2, "each_max": 10}, "jobs", "due"),
     ("read_versions", ("job", 1), {}, "v", "PRIMARY"),
     ("lock_runs_of_keys", ("key",), BOUNDS, "r", "PRIMARY"),
     ("reopen_runs", ("key", 1, 2, 2, 2, 9, NOW_MS), BOUNDS, "r", "PRIMARY"),
@@ -126,6 +127,36 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     ("read_signals", None, {"worker_id": 9, "rows_max": 100}, "signals", "PRIMARY"),
 ]
 
+# Under pressure alone, and then what they bring is sorted into turns; what they pass is read from the index alone.
+LOOKS: list[tuple[str, Mapping[str, Value], str]] = [
+    (
+        "tenants_with_due_jobs",
+        {
+            "partitions": PARTITIONS,
+            "priority": 2,
+            "due_after": -1,
+            "horizon_at": NOW_MS + 1_000_000,
+            "loud": [7],
+            "places_max": 50_000,
+            "rows_max": 1_000,
+        },
+        "jobs",
+    ),
+    (
+        "due_deferred_of_others",
+        {
+            "partitions": PARTITIONS,
+            "priority": 2,
+            "due_after": -1,
+            "due_at": NOW_MS,
+            "loud": [7],
+            "places_max": 200_000,
+            "rows_max": 1_000,
+        },
+        "deferred",
+    ),
+]
+
 
 @pytest.fixture(scope="module")
 def plans(schema_pool: object) -> dict[str, list[dict[str, object]]]:
@@ -135,7 +166,8 @@ def plans(schema_pool: object) -> dict[str, list[dict[str, object]]]:
         world = await World(dsn).open()
         try:
             await fill(world)
-            return {name: await explained(world, name, row, values) for name, row, values, _, _ in HOT}
+            asked = [row[:3] for row in HOT] + [(name, None, values) for name, values, _ in LOOKS]
+            return {name: await explained(world, name, row, values) for name, row, values in asked}
         finally:
             await world.close()
 
@@ -160,7 +192,7 @@ async def fill(world: World) -> None:
         values = ", ".join(str(row) for row in jobs)
         await connection.run(f"INSERT INTO jobs ({columns}, created_at, updated_at) VALUES {values}".encode())
         await connection.execute_rows("insert_runs", sorted(runs), bytes_max=1 << 24)
-        deferred = [(*key, NOW_MS + key[2] * 1_000, 1, 2) for key in KEYS]
+        deferred = [(*key, NOW_MS + key[2] * 1_000, 1, 2, 7) for key in KEYS]
         await connection.execute_rows("insert_deferred", deferred, bytes_max=1 << 24)
         versions = ", ".join(f"({key[0]}, {key[2]}, 1, 1, 1, 0, 0, 'any', '', NULL)" for key in KEYS)
         await connection.run(f"INSERT INTO job_versions VALUES {versions}".encode())
@@ -181,10 +213,17 @@ async def explained(
 
 
 def _filled(row: tuple[object, ...], key: tuple[int, int, int]) -> tuple[object, ...]:
-    """The batch row of a statement for one run, for its job, or for what is no run."""
+    """The batch row of a statement for one run, its job, the job's place in the index, or for what is no run."""
     if not isinstance(row[0], str):
         return row
-    return (*(key if row[0] == "key" else (key[0], key[2])), *row[1:])
+    return (*_STARTS[row[0]](key), *row[1:])
+
+
+_STARTS: dict[str, Callable[[tuple[int, int, int]], tuple[int, ...]]] = {
+    "key": lambda key: key,
+    "job": lambda key: (key[0], key[2]),
+    "place": lambda key: (key[0], NOW_MS + key[2] * 1_000),
+}
 
 
 @pytest.mark.parametrize(("name", "table", "index"), [(row[0], row[3], row[4]) for row in HOT])
@@ -197,6 +236,17 @@ def test_a_hot_statement_runs_by_its_index_without_a_sort(
     for each in plans[name]:
         assert "filesort" not in str(each["extra"]), each
         assert "temporary" not in str(each["extra"]), each
+
+
+@pytest.mark.parametrize("name", [row[0] for row in LOOKS])
+def test_p6_a_look_behind_loud_tenants_reads_an_index_alone(
+    plans: dict[str, list[dict[str, object]]], name: str
+) -> None:
+    (table,) = [row[2] for row in LOOKS if row[0] == name]
+    (step,) = [step for step in plans[name] if step["table"] == table]
+    assert step["key"] == "due", step
+    assert step["type"] in ("range", "ref"), step
+    assert "Using index" in str(step["extra"]), step
 
 
 @pytest.mark.parametrize("name", [row[0] for row in HOT if row[3] == "r"])

@@ -36,10 +36,10 @@ async def open_runs_between(change: Change, from_ms: int, to_ms: int) -> list[Op
 
 def open_run(row: Row) -> OpenRun:
     """A row of ``lock_open_runs_of_job`` or ``lock_run``."""
-    partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger, version, priority, reason = row
+    partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger, version, *rest = row
     return OpenRun(
         partition_id, scheduled_at, job_id, RunState(state), attempt, tries, worker_id, Trigger(trigger), version,
-        priority, reason,
+        *rest,
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ async def withdraw_rows(connection: Connection, runs: Sequence[OpenRun], bytes_m
 async def hold(change: Change, runs: Sequence[OpenRun]) -> None:
     """Their rows in deferred become due at no time that comes."""
     if runs:
-        rows = sorted((*run[:3], HELD_UNTIL_MS, Reason.HELD, run.priority) for run in runs)
+        rows = sorted((*run[:3], HELD_UNTIL_MS, Reason.HELD, run.priority, run.tenant_id) for run in runs)
         await change.connection.execute_rows("insert_deferred", rows, bytes_max=change.bytes_max)
 
 

@@ -65,7 +65,7 @@ async def _put_back(
     waiting = [run for run, deed in deeds.items() if deed in (Deed.HOLD, Deed.STAND)]
     if waiting:
         await connection.execute_rows("let_runs_wait", fences(waiting), bounds(waiting), bytes_max=bytes_max)
-        due = [(*run[:3], *_due_again(run, deeds[run], now_ms), run.priority) for run in waiting]
+        due = [(*run[:3], *_due_again(run, deeds[run], now_ms), run.priority, run.tenant_id) for run in waiting]
         await connection.execute_rows("insert_deferred", sorted(due), bytes_max=bytes_max)
 
 

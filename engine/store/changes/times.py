@@ -50,6 +50,7 @@ async def enter(change: Change, times: Sequence[PlannedTime]) -> None:
             _DEFERRED[time.trigger],
             definition.priority,
             lane,
+            job.tenant_id,
         )
         for time in wanted
     ]

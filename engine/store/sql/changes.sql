@@ -2,7 +2,8 @@
 
 -- name: lock_open_runs_of_job
 -- runs.of_job, one range; ordered as it is stored.
-SELECT partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger_kind, version, priority, reason
+SELECT partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger_kind, version, priority, reason,
+       tenant_id
 FROM runs FORCE INDEX (of_job)
 WHERE partition_id = :partition_id AND job_id = :job_id AND scheduled_at BETWEEN :from_at AND :to_at
   AND state IN (1, 2, 3)
@@ -11,7 +12,7 @@ FOR UPDATE
 
 -- name: lock_open_runs_by_key
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version,
-       r.priority, r.reason
+       r.priority, r.reason, r.tenant_id
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
@@ -74,7 +75,8 @@ WHERE partition_id = :partition_id AND job_id = :job_id AND scheduled_at BETWEEN
 ORDER BY scheduled_at
 
 -- name: lock_run
-SELECT partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger_kind, version, priority, reason
+SELECT partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, trigger_kind, version, priority, reason,
+       tenant_id
 FROM runs
 WHERE partition_id = :partition_id AND scheduled_at = :scheduled_at AND job_id = :job_id
 FOR UPDATE
@@ -98,7 +100,7 @@ FOR UPDATE
 -- name: lock_unstarted_runs
 -- Which of these the worker still holds under this attempt.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version,
-       r.priority, r.reason
+       r.priority, r.reason, r.tenant_id
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id

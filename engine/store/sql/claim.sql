@@ -3,10 +3,27 @@
 -- name: due_deferred
 -- Of one priority and one span, in order of deferred.due, without locks: candidates only. The executors' lanes are
 -- their partitions.
-SELECT partition_id, scheduled_at, job_id
+SELECT partition_id, scheduled_at, job_id, tenant_id
 FROM deferred FORCE INDEX (due)
 WHERE lane IN (:partitions) AND priority = :priority AND due_at > :due_after AND due_at <= :due_at
 ORDER BY lane, due_at
+LIMIT :rows_max
+
+-- name: due_deferred_of_others
+-- What waits behind the loud ones: of each other tenant the first, by turns, without locks. The innermost reads
+-- deferred.due alone, and no more of it than a bound.
+SELECT partition_id, scheduled_at, job_id, tenant_id
+FROM (
+  SELECT partition_id, scheduled_at, job_id, tenant_id, due_at,
+         ROW_NUMBER() OVER (PARTITION BY tenant_id ORDER BY due_at, partition_id) AS turn
+  FROM (
+    SELECT partition_id, scheduled_at, job_id, tenant_id, due_at FROM deferred FORCE INDEX (due)
+    WHERE lane IN (:partitions) AND priority = :priority AND due_at > :due_after AND due_at <= :due_at
+    LIMIT :places_max
+  ) AS places
+  WHERE tenant_id NOT IN (:loud)
+) AS turns
+ORDER BY turn, due_at
 LIMIT :rows_max
 
 -- name: share_placement

@@ -25,7 +25,7 @@ ORDER BY died_at DESC, partition_id DESC, scheduled_at DESC, job_id DESC LIMIT 1
 -- name: lock_failed_runs
 -- The failed runs behind these dead letters; one whose day has gone has no row any more.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.worker_id, r.trigger_kind, r.version,
-       r.priority, r.reason
+       r.priority, r.reason, r.tenant_id
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
@@ -47,7 +47,7 @@ WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 5 AND r.attempt =
 -- name: lock_letters_of_gone_days
 -- Of these dead letters' runs no row is left: the letter is the whole run.
 SELECT d.partition_id, d.scheduled_at, d.job_id, d.state, d.attempt, d.tries, d.worker_id, d.trigger_kind, d.version,
-       d.priority, d.reason
+       d.priority, d.reason, d.tenant_id
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN dead_letters AS d
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id

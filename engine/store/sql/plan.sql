@@ -29,6 +29,38 @@ ORDER BY partition_id, next_run_at
 LIMIT :rows_max
 FOR UPDATE SKIP LOCKED
 
+-- name: tenants_with_due_jobs
+-- Whose jobs wait behind those of the loud ones: of each tenant the first places in jobs.due, by turns. The innermost
+-- is a loose scan, one step for a second of a tenant in a partition, however many jobs are due in it.
+SELECT partition_id, next_run_at, tenant_id
+FROM (
+  SELECT partition_id, next_run_at, tenant_id,
+         ROW_NUMBER() OVER (PARTITION BY tenant_id ORDER BY next_run_at, partition_id) AS turn
+  FROM (
+    SELECT partition_id, next_run_at, tenant_id FROM jobs FORCE INDEX (due)
+    WHERE partition_id IN (:partitions) AND priority = :priority AND next_run_at > :due_after
+      AND next_run_at <= :horizon_at
+    GROUP BY partition_id, priority, next_run_at, tenant_id
+    LIMIT :places_max
+  ) AS places
+  WHERE tenant_id NOT IN (:loud)
+) AS turns
+ORDER BY turn, next_run_at
+LIMIT :rows_max
+
+-- name: lock_jobs_of_tenants
+-- At most so many jobs of each of these places in jobs.due; what another planner holds is left to it.
+SELECT j.partition_id, j.job_id, j.tenant_id, j.version, j.next_run_at, j.last_run_at
+FROM (VALUES :rows) AS k (partition_id, next_run_at, tenant_id)
+STRAIGHT_JOIN LATERAL (
+  SELECT partition_id, job_id, tenant_id, version, next_run_at, last_run_at
+  FROM jobs FORCE INDEX (due)
+  WHERE partition_id = k.partition_id AND priority = :priority AND next_run_at = k.next_run_at
+    AND tenant_id = k.tenant_id
+  LIMIT :each_max
+  FOR UPDATE SKIP LOCKED
+) AS j
+
 -- name: read_versions
 -- Definitions by primary key, for jobs whose version is not cached.
 SELECT v.partition_id, v.job_id, v.version, v.definition
@@ -62,12 +94,15 @@ WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state = 8
 
 -- name: insert_deferred
 -- To the executors, whoever had it before: the default of the lane is the partition.
-INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority) VALUES :tuples AS new
-ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority, lane = deferred.partition_id
+INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority, tenant_id) VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority, lane = deferred.partition_id,
+  tenant_id = new.tenant_id
 
 -- name: insert_into_lanes
-INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority, lane) VALUES :tuples AS new
-ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority, lane = new.lane
+INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority, lane, tenant_id)
+VALUES :tuples AS new
+ON DUPLICATE KEY UPDATE due_at = new.due_at, reason = new.reason, priority = new.priority, lane = new.lane,
+  tenant_id = new.tenant_id
 
 -- name: insert_skips
 INSERT INTO skips (partition_id, job_id, from_at, to_at, skipped, reason, version, written_at) VALUES :tuples AS new

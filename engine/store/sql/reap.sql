@@ -48,14 +48,14 @@ SELECT mark_at FROM marks WHERE partition_id = :partition_id FOR UPDATE NOWAIT
 
 -- name: lock_open_runs
 -- Open runs that the mark is about to pass. NOWAIT: the mark is held meanwhile, and planners wait for it.
-SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.lease_until, r.priority
+SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.lease_until, r.priority, r.tenant_id
 FROM runs AS r FORCE INDEX (PRIMARY)
 WHERE r.partition_id = :partition_id AND r.scheduled_at >= :from_at AND r.scheduled_at < :to_at
   AND r.state IN (1, 2, 3)
 FOR UPDATE NOWAIT
 
 -- name: defer_swept
-INSERT IGNORE INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority) VALUES :tuples
+INSERT IGNORE INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority, tenant_id) VALUES :tuples
 
 -- name: move_mark
 UPDATE marks SET mark_at = :mark_at WHERE partition_id = :partition_id
