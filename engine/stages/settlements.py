@@ -105,6 +105,23 @@ class Settlements:
         """The same for runs that this transaction has locked and seen to be the holder's own."""
         await self._write(connection, batch, {**_bounds(batch), "worker_id": worker_id}, now_ms, plain=False)
 
+    async def write_completed(
+        self, connection: Connection, batch: Sequence[Settlement], worker_id: int, now_ms: int
+    ) -> bool:
+        """Successes of runs without overlap, fenced alone, none of them locked or read before: in one round trip.
+
+        False where one was not the holder's own any more, or is to be cancelled: then the transaction is rolled back.
+        """
+        answers = await connection.run_parts(
+            Part("complete_runs", {**_bounds(batch), "worker_id": worker_id}, [each.row for each in batch]),
+            Part("delete_deferred", rows=[each.run.key for each in batch]),
+            bytes_max=self._shard.packet_bytes_max,
+        )
+        if answers[0].found != len(batch):
+            return False
+        await self._notify(connection, batch, now_ms)
+        return True
+
     async def _write(
         self, connection: Connection, batch: Sequence[Settlement], fence: dict[str, int], now_ms: int, plain: bool
     ) -> None:

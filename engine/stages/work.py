@@ -9,19 +9,20 @@ the same rules and statements as that of a call. What nobody renews is taken bac
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import NamedTuple
 
 from engine.clock import Clock
 from engine.errors import CommitUnknown
 from engine.events import Events
-from engine.model import Definition, OutcomeKind, Reason, RunKey, RunState, is_door, mint_door_id
+from engine.model import Definition, OutcomeKind, Overlap, Reason, RunKey, RunState, is_door, mint_door_id
 from engine.rows import Report
 from engine.rules.work import KINDS, Deed, Stop, lease_until_ms, stop_of
 from engine.stages.held import HeldRun
 from engine.stages.settlements import Settlement
-from engine.stages.take import Take, Taking
-from engine.stages.versions import Versions
+from engine.stages.take import Take, Taking, Waiting
+from engine.stages.versions import CallPlan, Versions
 from engine.stages.work_ends import End, Ends, Fence, WorkRow, fence_of, lock_work
 from engine.store.connection import Connection
 from engine.store.shard import Shard
@@ -29,6 +30,9 @@ from engine.store.statements import Value
 
 # Answers to more questions than this would not fit one statement well.
 LANES_PER_LOOK = 2_000
+
+# Runs that a door remembers as given: some 500 bytes each. What is forgotten is only asked for again.
+GIVEN_MAX = 20_000
 
 class Class(NamedTuple):
     """Runs of one lane and one priority."""
@@ -75,6 +79,17 @@ class Stale(NamedTuple):
     run: WorkRow | None
 
 
+class Given(NamedTuple):
+    """A run as this door has given it to a worker: what its end need not ask for again."""
+
+    row: WorkRow
+    call: CallPlan
+
+
+class _Otherwise(Exception):  # noqa: N818 - an answer: what the door knew of its runs is not so any more
+    """The transaction is rolled back."""
+
+
 class Work:
     """What one door does on one shard. Times are by this process's clock, which follows the shards'."""
 
@@ -96,6 +111,7 @@ class Work:
         self._taking = Taking(shard, versions, events, is_told)
         self._ends = Ends(shard, versions, is_told, events, draw)
         self._unknown: list[HeldRun] = []
+        self._given: dict[RunKey, Given] = {}
         self.counts = {"claimed": 0, "ended": 0, "stale": 0}
 
     async def look(self, lanes: Sequence[int]) -> dict[Class, int]:
@@ -120,10 +136,10 @@ class Work:
 
     async def claim(self, keys: Iterable[RunKey], wanted: Set[tuple[int, str]]) -> list[Claimed]:
         """Claim what of these is still free and of a function that is wanted: (tenant, name)."""
-        take = Take()
+        take, now_ms = Take(), 0
 
         async def transaction() -> None:
-            nonlocal take
+            nonlocal take, now_ms
             now_ms = self._clock.now_ms()
             async with self.shard.transaction() as connection:
                 take = await self._taking.take(connection, sorted(keys), self.door_id, now_ms, now_ms, wanted)
@@ -134,10 +150,22 @@ class Work:
             self._unknown = take.claimed
             raise
         rows = {row.key: row for row in take.rows}
+        self._remember(take, rows, now_ms)
         if take.claimed:
             self.counts["claimed"] += len(take.claimed)
             self._events.emit("work.claimed", runs=len(take.claimed), shard=self.shard.index)
         return [Claimed(run, rows[run.key].name or "", rows[run.key].trigger) for run in take.claimed]
+
+    def _remember(self, take: Take, rows: Mapping[RunKey, Waiting], now_ms: int) -> None:
+        for run in take.claimed:
+            waiting = rows[run.key]
+            row = WorkRow(
+                *run.key, run.tenant_id, run.version, RunState.RUNNING, run.priority, waiting.trigger, run.attempt,
+                run.tries, run.worker_id, run.lease_until_ms, 0, None, None, None, now_ms, None, waiting.name,
+            )  # fmt: skip
+            self._given[run.key] = Given(row, run.call)
+        for key in list(islice(self._given, max(0, len(self._given) - GIVEN_MAX))):
+            del self._given[key]
 
     async def give_back_unknown(self) -> None:
         """After a lost COMMIT of a claim: what stands in our name has no worker, and goes back."""
@@ -184,16 +212,58 @@ class Work:
 
     async def settle(self, ends: Sequence[End]) -> Sequence[WorkRow | Stale | Exception]:
         """Each run as it stands after its end; Stale where the worker has lost it, and nothing was changed."""
+        given = self._completed(ends)
+        done = await self._complete(given) if given else {}
+        rest = [end for place, end in enumerate(ends) if place not in done]
+        others = iter(await self._settle_all(rest) if rest else [])
+        return [done[place] if place in done else next(others) for place in range(len(ends))]
 
+    def _completed(self, ends: Sequence[End]) -> dict[int, tuple[WorkRow, End, CallPlan]]:
+        """Those that end well what this door has given itself, by their places, in the order of their keys."""
+        found: dict[int, tuple[WorkRow, End, CallPlan]] = {}
+        for place, end in enumerate(ends):
+            given = self._given.pop(end.fence.key, None)
+            if given is None or end.deed is not Deed.COMPLETE or not given.row.held_by(end.fence):
+                continue
+            if given.call.definition.overlap == Overlap.ALLOW:
+                found[place] = given.row, end, given.call
+        return dict(sorted(found.items(), key=lambda item: item[1][0].key))
+
+    async def _complete(self, given: Mapping[int, tuple[WorkRow, End, CallPlan]]) -> dict[int, WorkRow]:
+        """Settled by their fences alone; nothing of them where the shard knows otherwise of one."""
+
+        async def transaction() -> Sequence[Settlement]:
+            now_ms = self._clock.now_ms()
+            async with self.shard.transaction() as connection:
+                settled = await self._ends.write_completed(connection, list(given.values()), now_ms)
+                if not settled:
+                    raise _Otherwise
+                await self._write_results(connection, [end for _, end, _ in given.values()], now_ms)
+            return settled
+
+        try:
+            settled = await self.shard.retrying(transaction)
+        except _Otherwise:
+            return {}
+        self._note_ended(settled)
+        return {
+            place: _after(row, settlement)
+            for (place, (row, _, _)), settlement in zip(given.items(), settled, strict=True)
+        }
+
+    async def _settle_all(self, ends: Sequence[End]) -> list[WorkRow | Stale]:
         async def transaction() -> tuple[list[WorkRow | Stale], Sequence[Settlement]]:
             async with self.shard.transaction() as connection:
                 return await self._settle(connection, ends, self._clock.now_ms())
 
         answers, settled = await self.shard.retrying(transaction)
+        self._note_ended(settled)
+        self._tell_stale(answers)
+        return answers
+
+    def _note_ended(self, settled: Sequence[Settlement]) -> None:
         self.counts["ended"] += len(settled)
         self._ends.tell(settled)
-        self._tell_stale(answers)
-        return list(answers)
 
     async def _settle(
         self, connection: Connection, ends: Sequence[End], now_ms: int
@@ -209,14 +279,18 @@ class Work:
         held = {key: (rows[key], end) for key, end in mine.items()}
         settled = await self._ends.write_locked(connection, held, now_ms) if held else []
         rows |= {settlement.run.key: _after(rows[settlement.run.key], settlement) for settlement in settled}
+        succeeded = [end for key, end in mine.items() if rows[key].state == RunState.SUCCEEDED]
+        await self._write_results(connection, succeeded, now_ms)
+        return [_said(rows.get(end.fence.key), end) for end in ends], settled
+
+    async def _write_results(self, connection: Connection, ends: Sequence[End], now_ms: int) -> None:
         results = sorted(
-            (*key, end.fence.attempt, now_ms, None, None, end.result)
-            for key, end in mine.items()
-            if end.result is not None and rows[key].state == RunState.SUCCEEDED
+            (*end.fence.key, end.fence.attempt, now_ms, None, None, end.result)
+            for end in ends
+            if end.result is not None
         )
         if results:
-            await connection.execute_rows("write_reports", results, bytes_max=bytes_max)
-        return [_said(rows.get(end.fence.key), end) for end in ends], settled
+            await connection.execute_rows("write_reports", results, bytes_max=self.shard.packet_bytes_max)
 
     def _tell_stale(self, answers: Sequence[object]) -> None:
         stale = sum(isinstance(answer, Stale) for answer in answers)

@@ -121,6 +121,17 @@ class Ends:
             await self._settlements.write_locked(connection, batch, worker_id, now_ms)
         return settled
 
+    async def write_completed(
+        self, connection: Connection, ends: Sequence[tuple[WorkRow, End, CallPlan]], now_ms: int
+    ) -> list[Settlement]:
+        """Settle what one holder has completed, by what it knows itself of its runs, in the order of their keys.
+
+        Nothing if the shard knows otherwise of one: then the transaction is to be rolled back.
+        """
+        settled = [self._settlement(row, end, call, now_ms) for row, end, call in ends]
+        worker_id = settled[0].run.worker_id
+        return settled if await self._settlements.write_completed(connection, settled, worker_id, now_ms) else []
+
     def _settlement(self, row: WorkRow, end: End | Lapse, call: CallPlan | Exception, now_ms: int) -> Settlement:
         if isinstance(call, Exception):  # it is judged all the same; should it run again, claiming sets it aside
             call = _UNREADABLE

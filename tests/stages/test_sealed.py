@@ -294,6 +294,7 @@ def test_p9_one_version_that_cannot_be_read_spoils_no_other_end_that_workers_say
         bad = claimed["bad"].run.key
         await world.rows(f"UPDATE job_versions SET definition = '{{}}' WHERE job_id = {bad.job_id}")
         world.versions._known.clear()
+        bench.work._given.clear()
         answers = await bench.work.settle([End(fence_of(each.run), Deed.COMPLETE) for each in claimed.values()])
         assert not any(isinstance(answer, Stale | Exception) for answer in answers)
         assert [state for _, state in await world.states()] == [RunState.SUCCEEDED] * 2

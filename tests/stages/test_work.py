@@ -272,6 +272,30 @@ def test_an_end_said_again_is_answered_as_before(shard_dsn: Dsn) -> None:
     run_world(shard_dsn, body)
 
 
+def test_p3_of_completions_told_together_those_that_are_cancelled_or_stale_end_as_that(shard_dsn: Dsn) -> None:
+    """What a door remembers of its runs is worth nothing against what stands in their rows."""
+
+    async def body(world: World) -> None:
+        bench, worker = Bench(world), await world.worker().join()
+        for name in ("good", "cancelled", "lost"):
+            await world.job(name, RunAt(world.second(5)), target=TARGET)
+        await worker.plan_all()
+        world.clock.advance(6_000)
+        claimed = {each.name: each.run for each in await bench.claim()}
+        await cancel_run(world.shard, *claimed["cancelled"].key)
+        await world.rows(f"UPDATE runs SET attempt = 2 WHERE job_id = {claimed['lost'].key.job_id}")
+        ends = [End(fence_of(run), Deed.COMPLETE, result=b"1") for run in claimed.values()]
+        said = dict(zip(claimed, await bench.work.settle(ends), strict=True))
+        assert isinstance(said["lost"], Stale)
+        assert (said["good"].state, said["cancelled"].state) == (RunState.SUCCEEDED, RunState.CANCELLED)
+        assert [row[0] for row in await world.rows("SELECT job_id FROM reports")] == [claimed["good"].key.job_id]
+        assert len(await world.rows("SELECT * FROM deferred")) == 1
+        again = dict(zip(claimed, await bench.work.settle(ends), strict=True))
+        assert [isinstance(again[name], Stale) for name in claimed] == [name == "lost" for name in claimed]
+
+    run_world(shard_dsn, body)
+
+
 def test_p9_a_token_is_worth_nothing_in_the_name_of_another_tenant(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         bench, claimed = await begun(world)

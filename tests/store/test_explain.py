@@ -54,6 +54,7 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     ("set_deferred_due", ("key", NOW_MS, 1), {}, "d", "PRIMARY"),
     ("delete_deferred", ("key",), {}, "d", "PRIMARY"),
     ("settle_runs", ("key", 1, 4, 1, None, 1, 200, NOW_MS, NOW_MS, 0), FENCE, "r", "PRIMARY"),
+    ("complete_runs", ("key", 1, 4, 1, None, 1, 200, NOW_MS, NOW_MS, 0), FENCE, "r", "PRIMARY"),
     ("lock_held_runs", ("key", 1), FENCE, "r", "PRIMARY"),
     (
         "held_by_worker",

@@ -10,6 +10,17 @@ SET r.state = k.state, r.tries = k.tries, r.reason = k.reason, r.outcome = k.out
 WHERE r.scheduled_at BETWEEN :from_at AND :to_at
   AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt
 
+-- name: complete_runs
+-- The same for runs that were not locked before: of one that is to be cancelled, nothing is changed.
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt, state, tries, reason, outcome, status_code,
+                            started_at, finished_at, demoted)
+STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
+  ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
+SET r.state = k.state, r.tries = k.tries, r.reason = k.reason, r.outcome = k.outcome, r.status_code = k.status_code,
+    r.started_at = k.started_at, r.finished_at = k.finished_at, r.demoted = k.demoted
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at
+  AND r.state = 2 AND r.worker_id = :worker_id AND r.attempt = k.attempt AND r.cancel_requested = 0
+
 -- name: lock_held_runs
 -- Which of these are still mine, locked until COMMIT: only they may touch deferred, dead letters and attempts.
 SELECT r.partition_id, r.scheduled_at, r.job_id, r.attempt, r.cancel_requested
