@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from engine.outbound.client import HttpClient
 
 # A connection is opened when requests have waited this long for one that is open: that one is often free sooner, and a
-# handshake costs as much as forty requests. Their deadlines are looked at as often.
+# handshake costs as much as forty requests. What they waited for its handshake does not count. Their deadlines are
+# looked at as often.
 PATIENCE_MS = {"http": 20, "https": 250}
 # Opened at once where there is none yet; after that at most as many as there are, so that their number doubles.
 OPENED_AT_FIRST = {"http": 4, "https": 1}
@@ -36,6 +37,7 @@ class Pool:
     """Never shared between tenants. Idle connections are a stack, so that few are used often and the rest age out."""
 
     __slots__ = (
+        "_opened_ms",
         "_opening",
         "_patience_ms",
         "_turn",
@@ -56,6 +58,7 @@ class Pool:
         self.idle: list[Connection] = []
         self.waiting: deque[Request] = deque()
         self.watch, self.watched_ms = 0, NEVER_MS
+        self._opened_ms = 0
         self._opening = 0
         self._warming = 0
         self._patience_ms = PATIENCE_MS[key[1].scheme]
@@ -124,8 +127,10 @@ class Pool:
         self.drop_if_unused()
         if not self.waiting:
             return NEVER_MS
-        if now_ms - self.waiting[0].started_ms >= self._patience_ms:
-            self.grow()
+        waited_ms = now_ms - max(self.waiting[0].started_ms, self._opened_ms)
+        if waited_ms < self._patience_ms:
+            return now_ms + self._patience_ms - max(0, waited_ms)
+        self.grow()
         return now_ms + self._patience_ms
 
     async def warm(self, count: int) -> Failure | None:
@@ -224,7 +229,7 @@ class Pool:
         return client.sessions.find(self.key, now_ms)
 
     def _connect(self, sock: socket.socket, stream: TlsStream | None, address: str) -> Connection:
-        now_ms = self.client.now_ms()
+        self._opened_ms = now_ms = self.client.now_ms()
         if stream:
             connection: Connection = TlsConnection(self, sock, address, now_ms, stream)
         else:

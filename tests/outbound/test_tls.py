@@ -14,9 +14,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from engine.model import OutcomeKind
 from engine.outbound.client import Limits
+from engine.outbound.pool import PATIENCE_MS
 from engine.outbound.tls import SESSION_AGE_MS_MAX, SESSION_RENEWED_MS, Sessions
 from tests.outbound.test_client import CHUNKED, in_loop
 from tests.support.certificates import NAME, Authority
+from tests.support.clock import SettableClock
 from tests.support.peer import OK, Names, answering, once, outbound, serving
 from tests.support.wait import until_async
 
@@ -269,6 +271,27 @@ async def test_a_cold_burst_over_tls_opens_one_connection_and_shares_it(authorit
         outcomes = await asyncio.gather(*(out.start(url(peer)) for _ in range(50)))
         assert {outcome.status for outcome in outcomes} == {200}
         assert peer.visits < 10
+
+
+@in_loop
+async def test_the_wait_for_a_handshake_opens_no_further_connection(authority):
+    clock, never = SettableClock(1_000_000), asyncio.Event()
+
+    async def script(visit):
+        await never.wait()
+
+    async with serving(script, authority.server()) as peer, trusting(authority, clock=clock) as out:
+        calls = [out.start(url(peer)) for _ in range(2)]
+        clock.advance(10 * PATIENCE_MS["https"])
+        await until_async(lambda: peer.visits == 1)
+        (pool,) = out.client._pools.values()
+        pool.look(clock.now_ms())
+        assert out.client.connections == 1
+        clock.advance(PATIENCE_MS["https"])
+        pool.look(clock.now_ms())
+        assert out.client.connections == 2
+        assert not any(call.done() for call in calls)
+        never.set()
 
 
 class Stream:
