@@ -361,6 +361,9 @@ class Settings:
     cassandra: Contact | None = _setting(  # noqa: RUF009 - a field, like the others
         None, "history", _cassandra, "address of the Cassandra that keeps the history"
     )
+    cassandra_sync_ms: int = _setting(
+        10_000, "history", _whole(0, 600_000), "how long its nodes keep writes from their disks: commitlog_sync_period"
+    )
     live_days: int = _setting(
         2, "history", _whole(1, 720), "days until runs leave MySQL for Cassandra; till then dead letters can be retried"
     )

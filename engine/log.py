@@ -46,6 +46,7 @@ WORDING: dict[str, tuple[int, str]] = {
     "hour.counted": (DEBUG, "an hour of one partition was counted"),
     "count.busy": (DEBUG, "another keeper counts this partition"),
     "run.recorded": (DEBUG, "finished runs written to Cassandra"),
+    "record.repeated": (INFO, "a node of Cassandra was lost; what it may not have had on its disk is written again"),
     "record.backlog": (COUNTED, "what is old enough to leave MySQL was counted"),
     "history.connected": (INFO, "connected to Cassandra"),
     "history.unavailable": (WARNING, "Cassandra did not answer; runs go on, older history is not to be had"),

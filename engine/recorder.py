@@ -14,6 +14,7 @@ from engine.config import Settings
 from engine.events import Events
 from engine.health import Board, Report
 from engine.history.history import History
+from engine.history.session import durable_after_ms
 from engine.metrics import Metrics
 from engine.model import mint_worker_id
 from engine.service import RunOnce, Service
@@ -67,7 +68,15 @@ class Recorder:
     async def _start_shard(self, shard: Shard, history: History, turn: asyncio.Semaphore) -> None:
         partitions = await placed_partitions(shard, len(self._settings.shards), self._events)
         stage = RecordHistory(
-            shard, partitions, history, mint_worker_id(), self._settings.live_days, turn, self._events
+            shard,
+            partitions,
+            history,
+            mint_worker_id(),
+            self._settings.live_days,
+            turn,
+            self._clock,
+            self._events,
+            durable_after_ms(self._settings.cassandra_sync_ms),
         )
         self._serve(f"record-{shard.index}", stage.run_once, RECORD_INTERVAL_MS)
 

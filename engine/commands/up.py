@@ -28,7 +28,7 @@ from engine.contact import Contact
 from engine.errors import OperatorError
 from engine.keys import make_key_file
 from engine.local.apt import say_on_stderr as say
-from engine.local.cassandra import CassandraServer
+from engine.local.cassandra import SYNC_MS, CassandraServer
 from engine.local.child import Child
 from engine.local.folder import LocalService, announced, held, local_history, local_shard_count
 from engine.local.kept import Kept
@@ -144,7 +144,8 @@ def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -
         say(f"made the key of secrets in {own}: without it they cannot be read; keep a copy elsewhere")
     if node is not None:
         node.wait_ready()
-        settings = replace(settings, cassandra=Contact(((node.address, node.port),), DATABASE))
+        address = Contact(((node.address, node.port),), DATABASE)
+        settings = replace(settings, cassandra=address, cassandra_sync_ms=SYNC_MS)
     say("checking the databases")
     asyncio.run(migrate(settings.shards, keys_of(settings), settings.partition_count, settings))
     if paused:

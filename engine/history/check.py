@@ -31,6 +31,8 @@ def _ask(contact: Contact, fleet_id: bytes | None, retention_days: int) -> str:
         return str(error)
     try:
         schema.check_history(opened, contact, fleet_id, retention_days)
+    except HistoryUnavailable as error:
+        return str(error)
     finally:
         opened.close()
     return ""

@@ -28,6 +28,7 @@ class History:
         self._events = events
         self._session: HistorySession | None = None
         self._why = "not connected yet"
+        self._unwritten = 0
         self._connecting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -46,9 +47,15 @@ class History:
         """Whether it ever was; nodes may be away all the same."""
         return self._session is not None
 
+    @property
+    def losses(self) -> int:
+        """How often a node went away or a write was not acknowledged: what was acknowledged shortly before may be lost
+        with the part of a commit log that was not on disk yet."""
+        return self._unwritten + (self._session.losses.count if self._session else 0)
+
     async def write(self, runs: Sequence[FinishedRun]) -> None:
-        """Returns once all of them stand there; safe to repeat."""
-        await write_runs(self._connected(), runs)
+        """Returns once all of them are acknowledged; safe to repeat."""
+        await self._write(runs)
 
     async def write_again(self, runs: Sequence[FinishedRun]) -> None:
         """Runs that ended once more after they were written: over what stands there, their earlier attempts kept."""
@@ -57,7 +64,7 @@ class History:
             earlier = await self.read_run(run.tenant_id, [run.run.job_id], run.run.scheduled_at_ms)
             attempts = merge_attempts(earlier.attempts if earlier else (), run.attempts)
             whole.append(run._replace(attempts=attempts))
-        await write_runs(self._connected(), whole, again=True)
+        await self._write(whole, again=True)
 
     async def list_runs(
         self, tenant_id: int, job_id: int, from_ms: int, to_ms: int, rows_max: int
@@ -82,6 +89,13 @@ class History:
                 failed = [AttemptRow(*attempt) for attempt in attempts or ()]
                 return PastRun(RunRow(*run), failed, Report(*report) if report else None)
         return None
+
+    async def _write(self, runs: Sequence[FinishedRun], again: bool = False) -> None:
+        try:
+            await write_runs(self._connected(), runs, again=again)
+        except HistoryUnavailable:
+            self._unwritten += 1
+            raise
 
     def _connected(self) -> HistorySession:
         if self._session is None:

@@ -27,18 +27,25 @@ def create_history(contact: Contact, fleet_id: bytes, retention_days: int) -> No
         check_history(session, contact, fleet_id, retention_days)
     except AWAY as error:
         raise OperatorError(f"{contact}: {told(error)}") from error
+    except HistoryUnavailable as error:
+        raise OperatorError(str(error)) from error
     finally:
         session.close()
 
 
 def check_history(session: HistorySession, contact: Contact, fleet_id: bytes | None, retention_days: int) -> None:
     """Blocks. OperatorError where the keyspace is missing, newer, another fleet's (None: not asked), or keeps its rows
-    for another time than the setting."""
-    tables = _tables(session)
-    if not {"about", "runs"} <= tables.keys():
-        raise OperatorError(f"{contact}: no history was created here; run: secondzero migrate --history cassandra …")
-    _refuse_newer(session, contact)
-    owners = [owner for _, owner in _about(session)]
+    for another time than the setting. HistoryUnavailable where the node does not say."""
+    try:
+        tables = _tables(session)
+        if not {"about", "runs"} <= tables.keys():
+            raise OperatorError(
+                f"{contact}: no history was created here; run: secondzero migrate --history cassandra …"
+            )
+        _refuse_newer(session, contact)
+        owners = [owner for _, owner in _about(session)]
+    except AWAY as error:
+        raise HistoryUnavailable(f"{contact}: {told(error)}") from error
     if fleet_id is not None and owners != [fleet_mark(fleet_id)]:
         raise OperatorError(f"{contact}: the keyspace belongs to another fleet; give each its own")
     ttl_s, wanted_s = tables["runs"].options["default_time_to_live"], retention_days * DAY_S

@@ -14,7 +14,12 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
 from cassandra.io.libevreactor import LibevConnection
-from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    DCAwareRoundRobinPolicy,
+    HostStateListener,
+    TokenAwarePolicy,
+)
 from cassandra.query import BatchStatement, PreparedStatement
 
 from engine.contact import Contact
@@ -40,6 +45,8 @@ WRITE_TIMEOUT_S = 20.0
 RECONNECT_S = 1.0
 # A connection that says nothing for this long is given up.
 HEARTBEAT_S, HEARTBEAT_TIMEOUT_S = 5, 5
+# So it takes at most this long until a node that was lost is known to be.
+LOSS_NOTICED_MS = (HEARTBEAT_S + HEARTBEAT_TIMEOUT_S) * 1000
 
 AWAY = (NoHostAvailable, OperationTimedOut, RequestExecutionException, ConnectionException, DriverException, OSError)
 
@@ -48,12 +55,40 @@ logging.getLogger("cassandra").addHandler(logging.NullHandler())
 logging.getLogger("cassandra").propagate = False
 
 
+def durable_after_ms(sync_ms: int) -> int:
+    """How long after its answer a write outlives its node, unless the node is known to be lost by then; ``sync_ms`` is
+    the nodes' commitlog_sync_period. They stop their writers only once a sync is late by half of that
+    (periodic_commitlog_sync_lag_block)."""
+    return sync_ms * 3 // 2 + LOSS_NOTICED_MS
+
+
+class Losses(HostStateListener):  # type: ignore[misc]
+    """Counts how often a node went away. Told in threads of the driver."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_down(self, host: object) -> None:
+        self.count += 1
+
+    def on_up(self, host: object) -> None:
+        """It had gone before."""
+
+    def on_add(self, host: object) -> None:
+        """It has had no row of ours yet."""
+
+    def on_remove(self, host: object) -> None:
+        """Its rows are streamed to others before."""
+
+
 class HistorySession:
     """A connected session. Made by ``connect``, in a thread; everything else is asyncio's."""
 
     def __init__(self, cluster: Cluster, session: Session, keyspace: str) -> None:
         self.cluster = cluster
         self.keyspace = keyspace
+        self.losses = Losses()
+        cluster.register_listener(self.losses)
         self._session = session
         self._prepared: dict[str, PreparedStatement] = {}
 

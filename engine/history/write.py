@@ -22,7 +22,7 @@ BATCH_BYTES_MAX = 32_768
 # What a row takes beside its attempts, and an attempt beside its texts.
 ROW_BYTES, ATTEMPT_BYTES = 150, 64
 # Batches that are on their way at the same time.
-IN_FLIGHT_MAX = 16
+IN_FLIGHT_MAX = 32
 
 
 async def write_runs(session: HistorySession, runs: Sequence[FinishedRun], *, again: bool = False) -> None:

@@ -36,6 +36,8 @@ POLL_S = 0.05
 SAY_EVERY_MS = 10_000
 # Jars aside: commit log segments, the first tables, and room to compact.
 FRESH_DATA_BYTES = 600 * MIB
+# How long a row that it has acknowledged may be missing from its disk.
+SYNC_MS = 1_000
 HEAP_MIB = 512
 
 # CQL, protocol 4: OPTIONS asks what is supported, and SUPPORTED answers.
@@ -158,6 +160,7 @@ class CassandraServer:
             "storage_port": self._storage_port,
             "seed": self._seed or f"{self.address}:{self._storage_port}",
             "heap_mib": self._heap_mib,
+            "sync_ms": SYNC_MS,
         }
         for name in ("cassandra.yaml", "logback.xml", "jvm.options"):
             text = (files("engine.local") / "cassandra_files" / name).read_text()

@@ -152,44 +152,6 @@ def test_p9_who_reads_the_history_learns_nothing_that_signs_tokens(contact: Cont
     assert stored == fleet_mark(FLEET) != FLEET
 
 
-def test_p10_a_node_killed_under_load_comes_back_and_everything_acknowledged_is_there(
-    cassandra_node: CassandraServer, contact: Contact
-) -> None:
-    async def body(history: History) -> None:
-        acknowledged: list[RunRow] = []
-        tried = 0
-        while tried < 100:
-            if tried == 30:
-                os.kill(cassandra_node.pid, signal.SIGKILL)
-            runs = [run_of(tried * 100 + n, AT_MS) for n in range(100)]
-            tried += 1
-            try:
-                await history.write(runs)
-            except HistoryUnavailable:
-                break
-            acknowledged += [run.run for run in runs]
-        assert 30 * 100 <= len(acknowledged) < 100 * 100
-        await asyncio.to_thread(cassandra_node._running().wait)
-        cassandra_node.stop()
-        cassandra_node.launch()
-        await asyncio.to_thread(cassandra_node.wait_ready)
-
-        async def there(row: RunRow) -> bool:
-            try:
-                return await history.read_run(TENANT, [row.job_id], AT_MS) == (row, [], None)
-            except HistoryUnavailable:
-                return False
-
-        async with asyncio.timeout(CONNECT_S):
-            while not await there(acknowledged[0]):  # noqa: ASYNC110 - it asks, and waits for the answer
-                await asyncio.sleep(0)
-        for row in acknowledged[::97]:
-            assert await there(row)
-        await history.write([run_of(1, AT_MS + 1000)])
-
-    with_history(contact, body)
-
-
 def test_p10_a_node_that_hangs_answers_no_read_for_longer_than_the_bound(
     cassandra_node: CassandraServer, contact: Contact
 ) -> None:

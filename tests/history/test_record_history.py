@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import signal
+from collections.abc import Callable
 
 import pytest
 
+from engine.clock import SystemClock
 from engine.config import Dsn
 from engine.contact import Contact
 from engine.errors import HistoryUnavailable
+from engine.local.cassandra import CassandraServer
 from engine.model import Reason, RetryPolicy, RunAt, RunKey, RunState, partition_of
 from engine.rows import FinishedRun, Report
 from engine.stages import record_history
+from engine.stages.days import DAY_MS
 from engine.stages.record_history import LEASE_MS, OpenBelowFloorError
 from engine.stages.tidy import Tidy
 from engine.store.dead_letters import retry_dead_letters
 from engine.store.statements import Name
-from tests.support.cassandra import Past, run_past
+from tests.support.cassandra import CONNECT_S, Past, run_past
 from tests.support.world import PARTITIONS, TENANT
 
 RUNS = 400
+DURABLE_AFTER_MS = 11_500
 
 
 class Killed(BaseException):
@@ -31,26 +38,42 @@ class Sink:
     """Cassandra, until it is told otherwise."""
 
     def __init__(self, past: Past) -> None:
-        self._write = past.history.write
+        self._history = past.history
         self.runs = 0
         self.pieces: list[int] = []
+        self.before_write: Callable[[], object] | None = None
         self.after_write: type[BaseException] | None = None
         self.away = False
+        self.nodes_lost = 0
+
+    @property
+    def losses(self) -> int:
+        return self.nodes_lost + self._history.losses
 
     async def write(self, runs: list[FinishedRun]) -> None:
+        if self.before_write is not None:
+            self.before_write()
         if self.away:
             raise HistoryUnavailable("away")
         self.pieces.append(len(runs))
-        await self._write(runs)
+        await self._history.write(runs)
         self.runs += len(runs)
         if self.after_write is not None:
             raise self.after_write
 
 
-def recorder_of(past: Past, worker_id: int = 1) -> tuple[record_history.RecordHistory, Sink]:
-    recorder, sink = past.recorder(worker_id), Sink(past)
+def recorder_of(
+    past: Past, worker_id: int = 1, durable_after_ms: int = 0
+) -> tuple[record_history.RecordHistory, Sink]:
+    recorder, sink = past.recorder(worker_id, durable_after_ms), Sink(past)
     recorder._sink = sink
     return recorder, sink
+
+
+async def noted(past: Past) -> int:
+    """How many partitions MySQL knows to be recorded up to the floor."""
+    rows = await past.world.rows("SELECT COUNT(*) FROM recorded, floor WHERE recorded_at >= floor_at")
+    return int(rows[0][0])
 
 
 def test_a_finished_run_is_recorded_whole_with_all_attempts_and_its_day_leaves_mysql(
@@ -158,6 +181,77 @@ def test_p10_cassandra_away_for_an_hour_holds_up_nothing_and_is_caught_up_with(
         assert (await past.days())[0] == "d3"
         assert len(await past.in_cassandra()) == sink.runs == RUNS
         assert max(sink.pieces) <= 50
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_p2_what_is_acknowledged_is_noted_once_it_outlives_its_node(shard_dsn: Dsn, contact: Contact) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        recorder, _ = recorder_of(past, durable_after_ms=DURABLE_AFTER_MS)
+        await past.turn(recorder)
+        assert len(await past.in_cassandra()) == RUNS // 2
+        assert await noted(past) == 0
+        past.world.clock.advance(DURABLE_AFTER_MS - 1)
+        await past.turn(recorder)
+        assert await noted(past) == 0
+        past.world.clock.advance(1)
+        await past.turn(recorder)
+        assert await noted(past) == len(past.world.partitions)
+        assert (await past.days())[0] == "d2"
+
+    run_past(shard_dsn, contact, body)
+
+
+@pytest.mark.parametrize("repeated", [1, 3])
+def test_p2_what_a_lost_node_may_have_lost_is_written_again_before_it_is_noted(
+    shard_dsn: Dsn, contact: Contact, repeated: int
+) -> None:
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        recorder, sink = recorder_of(past, durable_after_ms=DURABLE_AFTER_MS)
+        await past.turn(recorder)
+        for number in range(1, repeated + 1):
+            sink.nodes_lost += 1
+            past.world.clock.advance(2 * DURABLE_AFTER_MS)
+            await past.turn(recorder)
+            assert await noted(past) == 0
+            assert sink.runs == RUNS // 2 * (number + 1)
+        past.world.clock.advance(DURABLE_AFTER_MS)
+        await past.turn(recorder)
+        assert await noted(past) == len(past.world.partitions)
+        assert len(await past.in_cassandra()) == RUNS // 2
+
+    run_past(shard_dsn, contact, body)
+
+
+def test_p10_a_node_killed_under_load_comes_back_and_everything_recorded_is_there(
+    shard_dsn: Dsn, cassandra_node: CassandraServer, contact: Contact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed within the second in which its commit log is not on disk yet."""
+    monkeypatch.setattr(record_history, "RUNS_MAX", 20)
+
+    async def body(past: Past) -> None:
+        await past.fill(RUNS)
+        before = await past.in_mysql()
+        recorder, sink = recorder_of(past, durable_after_ms=2_000)
+        past.world.clock = SystemClock()
+        recorder._clock = past.world.clock
+        sink.before_write = lambda: sink.runs == RUNS // 4 and os.kill(cassandra_node.pid, signal.SIGKILL)
+        await past.drop.run_once(past.world.now_ms)
+        while not past.told("history.unavailable"):
+            await recorder.run_once(past.world.now_ms)
+        sink.before_write = None
+        await asyncio.to_thread(cassandra_node._running().wait)
+        cassandra_node.stop()
+        cassandra_node.launch()
+        await asyncio.to_thread(cassandra_node.wait_ready)
+        async with asyncio.timeout(CONNECT_S):
+            while (await past.days())[0] == "d1":
+                await recorder.run_once(past.world.now_ms)
+                await past.drop.run_once(past.world.now_ms)
+        assert {row for row in before if row[1] < past.first_ms + DAY_MS} == set(await past.in_cassandra())
+        assert past.told("record.repeated")
 
     run_past(shard_dsn, contact, body)
 

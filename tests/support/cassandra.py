@@ -61,10 +61,20 @@ class Past:
         self.first_ms = world.now_ms - world.now_ms % DAY_MS - (LIVE_DAYS + days) * DAY_MS
         self.drop = Record(world.shard, world.partitions, self.settings, world.events)
 
-    def recorder(self, worker_id: int = 1) -> RecordHistory:
-        turn = asyncio.Semaphore(2)
+    def recorder(self, worker_id: int = 1, durable_after_ms: int = 0) -> RecordHistory:
+        """By default what is acknowledged is noted at once: the node is not killed."""
         world = self.world
-        return RecordHistory(world.shard, world.partitions, self.history, worker_id, LIVE_DAYS, turn, world.events)
+        return RecordHistory(
+            world.shard,
+            world.partitions,
+            self.history,
+            worker_id,
+            LIVE_DAYS,
+            asyncio.Semaphore(2),
+            world.clock,
+            world.events,
+            durable_after_ms,
+        )
 
     async def make_days(self) -> None:
         days = (self.world.now_ms - self.first_ms) // DAY_MS + 4

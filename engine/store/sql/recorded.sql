@@ -25,9 +25,6 @@ WHERE partition_id = :partition_id AND recorded_at = :recorded_at AND job_id = :
 UPDATE recorded SET recorded_at = :recorded_at, job_id = :job_id, lease_until = :lease_until
 WHERE partition_id = :partition_id AND worker_id = :worker_id
 
--- name: let_go_recorded
-UPDATE recorded SET lease_until = 0 WHERE partition_id = :partition_id AND worker_id = :worker_id
-
 -- name: unrecorded_below
 SELECT p.partition_id
 FROM partitions AS p
