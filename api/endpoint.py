@@ -65,7 +65,7 @@ class Endpoint:
         with one_at_a_time(self._service, request, tenant_id):
             async with self._lane(tenant_id):
                 response = (await handler(call)).response()
-        response.headers.update(headers)
+        _add_headers(response, headers)
         return response
 
     async def _admit(self, request: Request, key: ApiKey) -> tuple[int, Mapping[str, str]]:
@@ -144,7 +144,7 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
             service.events.emit("api.failed", request_id=request_id, path=path, error=error)
             problem = Problem(INTERNAL, f"request {request_id} failed; it is on record here")
         response = problem_response(problem)
-    response.headers[REQUEST_ID] = request_id
+    _add_headers(response, {REQUEST_ID: request_id})
     if service.cors_origins:
         _allow_origin(service, request, response)
     service.events.emit(
@@ -156,6 +156,12 @@ async def _answered(service: Service, request: Request, answer: Callable[[Reques
         took_ms=service.clock.boot_ms() - started_ms,
     )
     return response
+
+
+def _add_headers(response: Response, headers: Mapping[str, str]) -> None:
+    """Headers that no handler sets: they need not be looked for among those that are there."""
+    for name, value in headers.items():
+        response.raw_headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
 
 
 def _told_path(path: str) -> str:

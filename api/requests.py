@@ -152,19 +152,22 @@ class Incoming:
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """The body, never more of it than the bound."""
     declared = request.headers.get("content-length", "0")
-    too_large = Problem(TOO_LARGE, f"at most {bytes_max} bytes")
     if declared.isascii() and declared.isdigit() and int(declared[:18]) > bytes_max:
-        raise too_large
+        raise _too_large(bytes_max)
     parts, length = [], 0
     try:
         async for part in request.stream():
             length += len(part)
             if length > bytes_max:
-                raise too_large
+                raise _too_large(bytes_max)
             parts.append(part)
     except ClientDisconnect as error:  # nobody is there to read the answer
         raise Problem(BAD_REQUEST, "the body ended early") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(TOO_LARGE, f"at most {bytes_max} bytes")
 
 
 def check_media_type(request: Request, expected: str) -> None:
@@ -175,7 +178,7 @@ def check_media_type(request: Request, expected: str) -> None:
     if given is None:
         return
     media_type, _, parameters = given.partition(";")
-    charset = re.search(r'charset="?([^";\s]+)', parameters, re.IGNORECASE)
+    charset = re.search(r'charset="?([^";\s]+)', parameters, re.IGNORECASE) if parameters else None
     if media_type.strip().lower() != expected:
         raise Problem(UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {expected}", headers={"Accept": expected})
     if charset and charset[1].lower() not in ("utf-8", "utf8"):
