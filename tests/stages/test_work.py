@@ -146,6 +146,26 @@ def test_three_missed_heartbeats_give_a_run_to_another_worker_and_the_first_is_r
     run_world(shard_dsn, body)
 
 
+def test_p10_a_worker_paused_for_an_hour_wakes_up_and_is_refused(shard_dsn: Dsn) -> None:
+    """Whatever it says then; and what another has made of the run meanwhile stands."""
+
+    async def body(world: World) -> None:
+        bench, paused = await begun(world)
+        await bench.open_for(60_000)
+        await bench.lapses()
+        (other,) = await bench.claim()
+        assert not isinstance(await bench.end(other, Deed.COMPLETE, result=b"2"), Stale)
+        await bench.open_for(HOUR_MS - 60_000, step_ms=5_000)
+        before = await world.rows("SELECT * FROM runs")
+        assert isinstance(await bench.beat(paused, 99), Stale)
+        for deed in Deed:
+            assert isinstance(await bench.end(paused, deed, error="x"), Stale)
+        assert await world.rows("SELECT * FROM runs") == before
+        assert (await world.rows("SELECT result FROM reports")) == [(b"2",)]
+
+    run_world(shard_dsn, body)
+
+
 def test_what_a_worker_has_is_in_nobodys_way_and_goes_back_to_the_lane_of_its_function(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
         bench, claimed = await begun(world)
