@@ -18,8 +18,8 @@ LOUD_PART = 16
 
 # Looking takes at most this part of the time; where nothing was found, it is done again no sooner than this.
 LOOK_PART = 10
-FRUITLESS_LOOK_PART = 20
-FRUITLESS_PAUSE_MS = 250
+FRUITLESS_LOOK_PART = 50
+FRUITLESS_PAUSE_MS = 500
 
 T = TypeVar("T")
 
