@@ -91,11 +91,13 @@ def _beside_late(here: World, sink: Sink, args: argparse.Namespace) -> dict[str,
     async def store() -> Load:
         async with here.opened():
             tenants = await here.create_tenants(-(-(args.runs + args.late) // TENANT_STARTS_PER_S))
-            origins = load.origins_of(sink, 0, tls=False)
-            at_ms = (stored_ms // 1000 + LATE_AHEAD_S) * 1000
-            made = load.late_beside(tenants, origins, at_ms, args.runs, args.late, (LATE_S + LATE_AHEAD_S) * 1000)
+        # So many jobs take longer to think of than a connection may be silent.
+        origins = load.origins_of(sink, 0, tls=False)
+        at_ms = (stored_ms // 1000 + LATE_AHEAD_S) * 1000
+        made = load.late_beside(tenants, origins, at_ms, args.runs, args.late, (LATE_S + LATE_AHEAD_S) * 1000)
+        async with here.opened():
             await here.create_jobs(made.jobs)
-            return made
+        return made
 
     made = asyncio.run(store())
     time.sleep(max(0, made.at_ms - LATE_AHEAD_S * 1000 - clock.now_ms()) / 1000)
