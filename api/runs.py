@@ -301,7 +301,7 @@ def _stored(state: str | None, now_ms: int, from_ms: int, to_ms: int) -> Iterato
     if state is None:
         yield _EVERY_STATE, from_ms, to_ms
     elif state == "pending":
-        yield (RunState.PENDING, RunState.WAITING), from_ms, to_ms
+        yield (RunState.WAITING,), from_ms, to_ms
         yield (RunState.RUNNING,), max(from_ms, now_ms + 1), to_ms
     elif state == "running":
         yield (RunState.RUNNING,), from_ms, min(to_ms, now_ms)

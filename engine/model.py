@@ -25,9 +25,9 @@ class JobState(IntEnum):
 
 
 class RunState(IntEnum):
-    """State of a run's row. A claimed run is RUNNING from the claim on; shown as pending until its second."""
+    """State of a run's row. A claimed run is RUNNING from the claim on; shown as pending until its second, as one that
+    is WAITING always is."""
 
-    PENDING = 1
     RUNNING = 2
     WAITING = 3
     SUCCEEDED = 4
@@ -129,7 +129,7 @@ class SignalKind(IntEnum):
     CANCEL = 2
 
 
-OPEN_STATES = frozenset({RunState.PENDING, RunState.RUNNING, RunState.WAITING})
+OPEN_STATES = frozenset({RunState.RUNNING, RunState.WAITING})
 FINAL_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED})
 
 

@@ -1,9 +1,10 @@
 """Lanes: who claims a run that waits in ``deferred``: the executors of its partition, or the workers of its function.
 
-What a worker has in its hands stands in a lane that nobody claims from: whoever looks for silent workers reads it, and
-not everything that waits for executors. What is sealed with a key that its owner lacks stands in a lane of its own too,
-so that it takes no room from what can run. A lane is one number, so that one index serves them all. Two functions whose
-lanes met by chance would only see each other's rows among their candidates: whoever claims compares tenant and name.
+What a worker has in its hands stands in a lane that nobody claims from, and what an executor has in another: whoever
+looks for silent holders reads those, and not everything that waits. What is sealed with a key that its owner lacks
+stands in a lane of its own too, so that it takes no room from what can run. A lane is one number, so that one index
+serves them all. Two functions whose lanes met by chance would only see each other's rows among their candidates:
+whoever claims compares tenant and name.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine.model import Definition, FunctionTarget, Overlap
 # Partitions lie below it.
 HELD_LANES_FROM = 1 << 16
 SEALED_LANES_FROM = 1 << 17
+TAKEN_LANES_FROM = 1 << 18
 WORKERS_LANES_FROM = 1 << 62
 
 _HASH_BYTES = 8
@@ -40,13 +42,14 @@ def held_lane(partition_id: int) -> int:
     return HELD_LANES_FROM + partition_id
 
 
+def taken_lane(partition_id: int) -> int:
+    """Where a run stands while an executor has it."""
+    return TAKEN_LANES_FROM + partition_id
+
+
 def sealed_lane(partition_id: int) -> int:
     """Where a run stands whose secrets could not be opened: whoever has the key takes it from there."""
     return SEALED_LANES_FROM + partition_id
-
-
-def is_sealed(lane: int) -> bool:
-    return SEALED_LANES_FROM <= lane < 2 * SEALED_LANES_FROM
 
 
 @lru_cache(10_000)

@@ -14,6 +14,7 @@ from engine.config import Settings
 from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.model import NoticeKind, OutcomeKind, Overlap, Reason, RunKey, RunState
+from engine.rules.lanes import taken_lane
 from engine.rules.notices import About, notice_row
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection
@@ -74,6 +75,7 @@ class Reap:
     ) -> None:
         self._shard = shard
         self._all_partitions = all_partitions
+        self._lanes = [taken_lane(partition_id) for partition_id in all_partitions]
         self._versions = versions
         self._settings = settings
         self._clock = clock
@@ -141,7 +143,7 @@ class Reap:
         self._orphans_at_ms = now_ms + ORPHANS_INTERVAL_MS
         shard_ms = await self._shard.now_ms()
         values: dict[str, Value] = {
-            "partitions": self._all_partitions,
+            "lanes": self._lanes,
             "now_ms": shard_ms,
             "lost_before": shard_ms - LOST_MS,
             "rows_max": RUNS_PER_BATCH,
@@ -164,6 +166,7 @@ class Reap:
         mark_at = (await self._shard.execute("lowest_mark", {"partitions": self._all_partitions})).rows[0][0]
         values: dict[str, Value] = {
             "partitions": self._all_partitions,
+            "lanes": self._lanes,
             "worker_id": worker_id,
             "rows_max": RUNS_PER_BATCH,
         }

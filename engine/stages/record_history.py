@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 from engine.clock import Clock
 from engine.errors import HistoryUnavailable
 from engine.events import Events
-from engine.model import RunKey, RunState
+from engine.model import OPEN_STATES, RunKey, RunState
 from engine.rows import AttemptRow, FinishedRun, Report, RunRow
 from engine.stages.days import DAY_MS
 from engine.store.connection import Row
@@ -42,8 +42,6 @@ RETRIED_MAX = 200
 # A recorder that is silent for this long beyond what it waits for has lost its partition. A piece takes a second, 20
 # where Cassandra is slow.
 LEASE_MS = 60_000
-
-OPEN = frozenset({RunState.PENDING, RunState.RUNNING, RunState.WAITING})
 
 
 class Sink(Protocol):
@@ -301,7 +299,7 @@ def _finished(runs: Iterable[Row], attempts: Iterable[Row], reports: Iterable[Ro
     finished = []
     for *run, tenant_id, priority in runs:
         row = RunRow(*run)
-        if row.state in OPEN:
+        if row.state in OPEN_STATES:
             raise OpenBelowFloorError(f"run {row.job_id} of {row.scheduled_at_ms} is open below the floor")
         if row.state != RunState.WITHDRAWN:
             key = _key(row)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from engine.errors import Conflict
 from engine.events import Events
 from engine.model import Reason, RunKey, RunState
+from engine.rules.lanes import taken_lane
 from engine.store.connection import Connection
 from engine.store.shard import Shard
 
@@ -54,10 +55,16 @@ class Sweep:
         answer = await connection.execute(
             "lock_open_runs", {"partition_id": partition_id, "from_at": from_ms, "to_at": to_ms}
         )
-        rows = [
-            (*RunKey(*row[:3]), row[4] if row[3] == RunState.RUNNING else row[1], Reason.SWEPT, *row[5:])
-            for row in answer.rows
-        ]
+        rows = [_swept_row(RunKey(*row[:3]), *row[3:]) for row in answer.rows]
         if rows:
             await connection.execute_rows("defer_swept", rows, bytes_max=self._shard.packet_bytes_max)
             self._events.emit("run.swept", runs=len(rows), shard=self._shard.index)
+
+
+def _swept_row(
+    key: RunKey, state: int, lease_until_ms: int, priority: int, tenant_id: int
+) -> tuple[object, ...]:
+    """A row of ``defer_swept``: what somebody has is due when its lease ends."""
+    if state == RunState.RUNNING:
+        return (*key, lease_until_ms, Reason.SWEPT, priority, tenant_id, taken_lane(key.partition_id))
+    return (*key, key.scheduled_at_ms, Reason.SWEPT, priority, tenant_id, key.partition_id)

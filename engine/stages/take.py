@@ -7,7 +7,7 @@ for a worker that asks. Pause, deletion, cancel and overlap are judged here for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple
 
 from engine.errors import Conflict
@@ -25,7 +25,7 @@ from engine.model import (
     is_door,
 )
 from engine.rules.changes import HELD_UNTIL_MS
-from engine.rules.lanes import held_lane, is_sealed, offered_lane, sealed_lane
+from engine.rules.lanes import held_lane, offered_lane, sealed_lane, taken_lane
 from engine.rules.notices import About, notice_row
 from engine.rules.work import LEASE_MS
 from engine.stages.held import HeldRun
@@ -87,6 +87,7 @@ class Take:
         self.invalid: list[Waiting] = []
         self.cancelled: list[Waiting] = []
         self.closed: list[Waiting] = []
+        self.strays: list[Waiting] = []
         self.disabled: list[Waiting] = []
         self.too_old: list[Waiting] = []
         self.notices: list[About] = []
@@ -100,7 +101,7 @@ class Take:
     @property
     def dealt_with(self) -> int:
         """How many runs it does something with."""
-        kept = len(self.waits) + len(self.paused) + len(self.sealed)
+        kept = len(self.waits) + len(self.paused) + len(self.sealed) + len(self.strays)
         return len(self.claimed) + len(self.offered) + kept + len(self.gone)
 
 
@@ -171,7 +172,7 @@ class Taking:
             if run.state not in OPEN_STATES:
                 take.closed.append(run)
             elif run.state != RunState.WAITING:
-                continue  # somebody holds it; the reaper sees to it when its holder is gone
+                take.strays.append(run)  # somebody holds it; the reaper sees to it when its holder is gone
             elif run.cancel_requested:
                 take.cancelled.append(run)
             elif run.job_state == JobState.DELETED:
@@ -266,6 +267,9 @@ class Taking:
         due_rows += [(*run.key, HELD_UNTIL_MS, Reason.HELD) for run in take.paused]
         if due_rows:
             await connection.execute_rows("set_deferred_due", sorted(due_rows), bytes_max=bytes_max)
+        if take.strays and not take.door:
+            part = _taken([(run.key, run.due_at_ms) for run in take.strays])
+            await connection.run_parts(part, bytes_max=bytes_max)
         if take.gone:
             await connection.execute_rows("delete_deferred", sorted(run.key for run in take.gone), bytes_max=bytes_max)
             await self._leave_active(connection, take.gone, now_ms)
@@ -292,8 +296,6 @@ class Taking:
         )
         if answers[0].found != len(claimed):
             raise Conflict(f"claimed {answers[0].found} of {len(claimed)} runs")
-        if not take.door:
-            await self._leave_sealed_lanes(connection, take)
 
     def _held_in_lane(self, claimed: Sequence[HeldRun], now_ms: int) -> Part:
         rows = [
@@ -310,19 +312,7 @@ class Taking:
         return Part("insert_into_lanes", rows=rows)
 
     def _held_by_executor(self, claimed: Sequence[HeldRun]) -> Part:
-        rows = [(*run.key, run.lease_until_ms, Reason.SCHEDULED) for run in claimed]
-        return Part("set_deferred_due", rows=rows)
-
-    async def _leave_sealed_lanes(self, connection: Connection, take: Take) -> None:
-        """A run that has been opened is where every other is, for those who look for its holder."""
-        sealed = {run.key for run in take.rows if is_sealed(run.lane)}
-        rows = sorted(
-            (*run.key, run.lease_until_ms, Reason.SCHEDULED, run.priority, run.tenant_id)
-            for run in take.claimed
-            if run.key in sealed
-        )
-        if rows:
-            await connection.execute_rows("insert_deferred", rows, bytes_max=self._shard.packet_bytes_max)
+        return _taken([(run.key, run.lease_until_ms) for run in claimed])
 
     async def _leave_active(self, connection: Connection, gone: Sequence[Waiting], now_ms: int) -> None:
         """What ends here without a call may have been its job's open run: one given back, or between two tries."""
@@ -387,6 +377,12 @@ class Taking:
             late=run.trigger == Trigger.CATCH_UP and run.tries == 0,
             held=run.reason == Reason.HELD,
         )
+
+
+def _taken(runs: Iterable[tuple[RunKey, int]]) -> Part:
+    """Each with the end of its lease: where those look who seek its holder, and nobody who claims."""
+    rows = sorted((*key, until_ms, Reason.SCHEDULED, taken_lane(key.partition_id)) for key, until_ms in runs)
+    return Part("take_deferred", rows=rows)
 
 
 def _offered_row(run: Waiting, call: CallPlan) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from engine.config import Dsn
 from engine.errors import StoreUnavailable
 from engine.model import OutcomeKind, Overlap, Reason, RetryPolicy, RunAt, RunState
 from engine.outbound.target import Guard
+from engine.rules.lanes import taken_lane
 from engine.stages.held import HeldRun
 from engine.stages.reap import LOST_MS, Reap
 from engine.stages.sweep import BEHIND_MS, STEP_MS
@@ -177,12 +178,14 @@ async def reap_for_a_lease(world: World, reap: Reap) -> None:
     await reap_all(world, reap)
 
 
-async def lost(world: World, run: HeldRun, ended_ms: int) -> None:
+async def lost(world: World, run: HeldRun, ended_ms: int, lane: int | None = None) -> None:
     """The run's lease ended so long ago by the shard's clock, and the mark has passed it."""
+    lane = taken_lane(run.key.partition_id) if lane is None else lane
     lease_until_ms = await world.shard.now_ms() - ended_ms
     await world.rows(f"UPDATE runs SET lease_until = {lease_until_ms}")
-    columns = "partition_id, scheduled_at, job_id, due_at, reason, priority"
-    await world.rows(f"REPLACE INTO deferred ({columns}) VALUES {(*run.key, lease_until_ms, int(Reason.SWEPT), 2)}")
+    columns = "partition_id, scheduled_at, job_id, due_at, reason, priority, lane"
+    row = (*run.key, lease_until_ms, int(Reason.SWEPT), 2, lane)
+    await world.rows(f"REPLACE INTO deferred ({columns}) VALUES {row}")
 
 
 def test_p2_a_claim_committed_after_its_worker_was_reaped_is_found_when_its_lease_is_over(shard_dsn: Dsn) -> None:
@@ -195,6 +198,26 @@ def test_p2_a_claim_committed_after_its_worker_was_reaped_is_found_when_its_leas
         ((due_ms, reason),) = await world.rows("SELECT due_at, reason FROM deferred")
         assert due_ms <= world.now_ms
         assert reason == Reason.REAPED
+
+    run_world(shard_dsn, body)
+
+
+def test_p2_a_lost_run_that_stands_among_what_waits_is_put_where_it_is_looked_for(shard_dsn: Dsn) -> None:
+    """A release before left it there: whoever claims meets it once its lease is over."""
+
+    async def body(world: World) -> None:
+        worker = await planned(world, 1)
+        (run,) = worker.runs()
+        await world.rows("DELETE FROM workers")
+        await lost(world, run, 1_000, lane=run.key.partition_id)
+        world.clock.wall_ms = await world.shard.now_ms()
+        other = await world.worker().join()
+        await other.claim.run_once(world.now_ms)
+        assert other.runs() == []
+        assert await world.rows("SELECT lane FROM deferred") == [(taken_lane(run.key.partition_id),)]
+        await reap_for_a_lease(world, world.reap())
+        assert await world.rows("SELECT state, tries FROM runs") == [(RunState.WAITING, 1)]
+        assert await world.rows("SELECT lane FROM deferred") == [(run.key.partition_id,)]
 
     run_world(shard_dsn, body)
 

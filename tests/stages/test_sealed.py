@@ -26,7 +26,7 @@ from engine.outbound.client import HttpClient
 from engine.outbound.resolver import DnsResolver
 from engine.outbound.target import Guard
 from engine.rules.brakes import RELEASED
-from engine.rules.lanes import is_sealed
+from engine.rules.lanes import SEALED_LANES_FROM, TAKEN_LANES_FROM
 from engine.rules.work import Deed
 from engine.stages.claim import SEALED_INTERVAL_MS
 from engine.stages.fire import SEALED_PAUSE_MS, Fire
@@ -73,7 +73,7 @@ async def sealed_jobs(world: World, names: Sequence[str], at_ms: int, **settings
 
 
 async def lanes(world: World) -> list[bool]:
-    return [is_sealed(row[0]) for row in await world.rows("SELECT lane FROM deferred")]
+    return [SEALED_LANES_FROM <= row[0] < TAKEN_LANES_FROM for row in await world.rows("SELECT lane FROM deferred")]
 
 
 def test_p9_a_missing_key_holds_its_own_runs_and_delays_no_other(shard_dsn: Dsn) -> None:

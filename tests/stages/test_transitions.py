@@ -22,7 +22,7 @@ from engine.store.jobs import JobRow, find_jobs
 from tests.store.test_changes import edited
 from tests.support.world import TENANT, Worker, World, run_world
 
-PENDING, RUNNING, WAITING = RunState.PENDING, RunState.RUNNING, RunState.WAITING
+RUNNING, WAITING = RunState.RUNNING, RunState.WAITING
 SUCCEEDED, FAILED, CANCELLED = RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED
 SKIPPED, WITHDRAWN = RunState.SKIPPED, RunState.WITHDRAWN
 
@@ -62,7 +62,6 @@ class Life:
         skip(self, self.runs[SKIPPED])
         give_back(self, self.runs[WAITING])
         await self.holder.settle.finish()
-        await self.world.rows(f"UPDATE runs SET state = {PENDING:d} WHERE job_id = {self.runs[PENDING].key.job_id}")
         await self.world.rows(
             f"UPDATE runs SET state = {WITHDRAWN:d}, attempt = 2, worker_id = NULL"
             f" WHERE job_id = {self.runs[WITHDRAWN].key.job_id}"
@@ -210,7 +209,7 @@ async def sweep(life: Life) -> None:
 async def cancel(life: Life) -> None:
     for state, run in life.runs.items():
         cancelled = await cancel_run(life.world.shard, *run.key)
-        expected = None if state == WITHDRAWN else CANCELLED if state in (PENDING, WAITING) else state
+        expected = None if state == WITHDRAWN else CANCELLED if state == WAITING else state
         assert (cancelled and cancelled.state) == expected
 
 
@@ -257,7 +256,7 @@ async def retry(life: Life) -> None:
 
 Event = Callable[[Life], Awaitable[None]]
 
-ENDED_OR_ASKED = {PENDING: CANCELLED, WAITING: CANCELLED}
+ENDED_OR_ASKED = {WAITING: CANCELLED}
 TAKEN_BACK = dict.fromkeys(OPEN_STATES, WITHDRAWN)
 
 LATE: list[tuple[Event, dict[RunState, RunState]]] = [
@@ -268,10 +267,10 @@ LATE: list[tuple[Event, dict[RunState, RunState]]] = [
     (sweep, {}),
     (cancel, ENDED_OR_ASKED),
     (cancel_and_reap, ENDED_OR_ASKED | {RUNNING: CANCELLED}),
-    (pause, {PENDING: WITHDRAWN, WAITING: WITHDRAWN}),
+    (pause, {WAITING: WITHDRAWN}),
     (pause_and_obey, TAKEN_BACK),
-    (delete, {PENDING: SKIPPED, WAITING: SKIPPED}),
-    (delete_and_obey, {PENDING: SKIPPED, WAITING: SKIPPED, RUNNING: SKIPPED}),
+    (delete, {WAITING: SKIPPED}),
+    (delete_and_obey, {WAITING: SKIPPED, RUNNING: SKIPPED}),
     (edit, {}),
     (retry, {FAILED: WAITING}),
 ]

@@ -51,6 +51,7 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
     ),
     ("lock_deferred_runs", ("key",), {**BOUNDS, "due_at": NOW_MS}, "r", "PRIMARY"),
     ("claim_runs", ("key", 2, NOW_MS), FENCE | {"started_at": None}, "r", "PRIMARY"),
+    ("take_deferred", ("key", NOW_MS, 1, (1 << 18) + 1), {}, "d", "PRIMARY"),
     ("set_deferred_due", ("key", NOW_MS, 1), {}, "d", "PRIMARY"),
     ("delete_deferred", ("key",), {}, "d", "PRIMARY"),
     ("settle_runs", ("key", 1, 4, 1, None, 1, 200, NOW_MS, NOW_MS, 0), FENCE, "r", "PRIMARY"),

@@ -289,7 +289,7 @@ class Fleet:
 
     def unfinished(self) -> int | None:
         """How many runs are open, and jobs due, that have not ended; None while a shard is away."""
-        open_runs = "SELECT COUNT(*) FROM runs WHERE state IN (1, 2, 3)"
+        open_runs = "SELECT COUNT(*) FROM runs WHERE state IN (2, 3)"
         due_jobs = "SELECT COUNT(*) FROM jobs WHERE state = 1 AND next_run_at IS NOT NULL"
         try:
             return sum(row[0] for sql in (open_runs, due_jobs) for row in self.rows(sql))

@@ -6,7 +6,7 @@ SELECT partition_id, scheduled_at, job_id, state, attempt, tries, worker_id, tri
        tenant_id
 FROM runs FORCE INDEX (of_job)
 WHERE partition_id = :partition_id AND job_id = :job_id AND scheduled_at BETWEEN :from_at AND :to_at
-  AND state IN (1, 2, 3)
+  AND state IN (2, 3)
 ORDER BY scheduled_at
 FOR UPDATE
 
@@ -16,7 +16,7 @@ SELECT r.partition_id, r.scheduled_at, r.job_id, r.state, r.attempt, r.tries, r.
 FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
-WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3)
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (2, 3)
 FOR UPDATE
 
 -- name: deferred_of_job
@@ -30,7 +30,7 @@ UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, attempt)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = 8, r.attempt = k.attempt + 1, r.worker_id = NULL, r.lease_until = NULL
-WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3) AND r.attempt = k.attempt
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (2, 3) AND r.attempt = k.attempt
 
 -- name: end_open_runs
 -- Runs that end without a call: skipped or cancelled.
@@ -39,7 +39,7 @@ STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = k.partition_id AND r.scheduled_at = k.scheduled_at AND r.job_id = k.job_id
 SET r.state = :state, r.reason = :reason, r.finished_at = :now_ms, r.attempt = k.attempt + 1, r.worker_id = NULL,
     r.lease_until = NULL
-WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (1, 2, 3) AND r.attempt = k.attempt
+WHERE r.scheduled_at BETWEEN :from_at AND :to_at AND r.state IN (2, 3) AND r.attempt = k.attempt
 
 -- name: reopen_waiting_runs
 -- Withdrawn runs that are wanted after all, with the version of now.

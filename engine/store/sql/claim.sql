@@ -58,6 +58,12 @@ STRAIGHT_JOIN deferred AS d FORCE INDEX (PRIMARY)
   ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
 SET d.due_at = k.due_at, d.reason = k.reason
 
+-- name: take_deferred
+UPDATE (VALUES :rows) AS k (partition_id, scheduled_at, job_id, due_at, reason, lane)
+STRAIGHT_JOIN deferred AS d FORCE INDEX (PRIMARY)
+  ON d.partition_id = k.partition_id AND d.scheduled_at = k.scheduled_at AND d.job_id = k.job_id
+SET d.due_at = k.due_at, d.reason = k.reason, d.lane = k.lane
+
 -- name: delete_deferred
 DELETE d FROM (VALUES :rows) AS k (partition_id, scheduled_at, job_id)
 STRAIGHT_JOIN deferred AS d FORCE INDEX (PRIMARY)

@@ -37,7 +37,7 @@ WHERE partition_id IN (:partitions) AND priority IN (0, 1, 2, 3) AND next_run_at
 -- name: status_planned
 -- Planned runs of the coming minutes by second.
 SELECT scheduled_at DIV 1000 * 1000 AS second_at, COUNT(*) FROM runs
-WHERE partition_id IN (:partitions) AND scheduled_at > :from_at AND scheduled_at <= :to_at AND state IN (1, 2, 3)
+WHERE partition_id IN (:partitions) AND scheduled_at > :from_at AND scheduled_at <= :to_at AND state IN (2, 3)
 GROUP BY second_at
 
 -- name: status_coming
