@@ -87,7 +87,11 @@ RETRY = Record(
         "max_attempts": Slot(Whole(1, 100, 5), "Tries at most, the first one included.", default=5),
         "backoff": Slot(Duration(1, _DAY_MS, "10s"), "The first pause; it doubles.", default="10s"),
         "max_backoff": Slot(Duration(1, 7 * _DAY_MS, "1h"), "The longest pause.", default="1h"),
-        "max_age": Slot(Duration(1, 7 * _DAY_MS, "24h"), "No try begins later; nor does a function.", default="24h"),
+        "max_age": Slot(
+            Duration(1, 7 * _DAY_MS, "24h"),
+            "No try begins later than this after the scheduled time; a function unclaimed for so long fails.",
+            default="24h",
+        ),
     },
     lambda given, at, reading: RetryPolicy(
         **{(name if name == "max_attempts" else f"{name}_ms"): value for name, value in given.items()}

@@ -47,6 +47,7 @@ class Aged(NamedTuple):
     """A row of ``aged_work``."""
 
     due_at_ms: int
+    tenant_id: int
     partition_id: int
     scheduled_at_ms: int
     job_id: int
@@ -57,7 +58,7 @@ class Aged(NamedTuple):
         return RunKey(self.partition_id, self.scheduled_at_ms, self.job_id)
 
 
-_START = Aged(-1, 0, 0, 0, 0)
+_START = Aged(-1, 0, 0, 0, 0, 0)
 
 Why = Callable[[Waiting, CallPlan | Exception], Reason | None]
 
@@ -153,6 +154,7 @@ class Unclaimed:
             "lane": lane,
             "priority": priority,
             "due_after": after.due_at_ms,
+            "after_tenant": after.tenant_id,
             "after_partition": after.partition_id,
             "after_scheduled_at": after.scheduled_at_ms,
             "after_job": after.job_id,

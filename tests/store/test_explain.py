@@ -106,6 +106,7 @@ HOT: list[tuple[str, tuple[object, ...] | None, Mapping[str, Value], str, str]] 
             "lane": 1 << 62,
             "priority": 2,
             "due_after": -1,
+            "after_tenant": 0,
             "after_partition": 0,
             "after_scheduled_at": 0,
             "after_job": 0,

@@ -111,11 +111,12 @@ STRAIGHT_JOIN jobs AS j FORCE INDEX (PRIMARY) ON j.partition_id = d.partition_id
 
 -- name: aged_work
 -- What has waited for long in one lane, in order of deferred.due, on from where the last look ended.
-SELECT d.due_at, d.partition_id, d.scheduled_at, d.job_id, r.version
+SELECT d.due_at, d.tenant_id, d.partition_id, d.scheduled_at, d.job_id, r.version
 FROM deferred AS d FORCE INDEX (due)
 STRAIGHT_JOIN runs AS r FORCE INDEX (PRIMARY)
   ON r.partition_id = d.partition_id AND r.scheduled_at = d.scheduled_at AND r.job_id = d.job_id
 WHERE d.lane = :lane AND d.priority = :priority AND d.due_at >= :due_after AND d.due_at <= :aged_at
   AND (d.due_at > :due_after
-       OR (d.partition_id, d.scheduled_at, d.job_id) > (:after_partition, :after_scheduled_at, :after_job))
-ORDER BY d.due_at, d.partition_id, d.scheduled_at, d.job_id LIMIT :rows_max
+       OR (d.tenant_id, d.partition_id, d.scheduled_at, d.job_id)
+        > (:after_tenant, :after_partition, :after_scheduled_at, :after_job))
+ORDER BY d.due_at, d.tenant_id, d.partition_id, d.scheduled_at, d.job_id LIMIT :rows_max
