@@ -246,6 +246,27 @@ def test_p10_an_idle_transaction_holds_up_what_it_locks_and_nothing_else(fleet: 
     fleet.check("an idle transaction", ended_at_ms)
 
 
+def test_p10_an_idle_transaction_holds_up_the_drop_of_a_day_and_no_run(fleet: Fleet) -> None:
+    """Days are dropped in the middle of a minute: this waits for that, and loads the fleet meanwhile."""
+    ended_ms = fleet.make_old_day()
+    engine = fleet.engine()
+    with fleet.idle_transaction(f"SELECT COUNT(*) FROM runs WHERE scheduled_at < {ended_ms}"):
+        until(lambda: kept(engine) == {0, 1}, 60)
+        at_ms = fleet.load()
+        sleep_until(at_ms + 4_000)
+        calls = [call for call in fleet.receiver.calls() if call.attempt == 1]
+        assert all(call.arrival_ms - call.scheduled_at_ms < 1_000 for call in calls)
+        assert not engine.told("day.dropped")
+        ended_at_ms = now_ms()
+    until(lambda: {line["shard"] for line in engine.told("day.dropped")} == {0, 1}, 60)
+    fleet.check("an idle transaction while a day is dropped", ended_at_ms)
+
+
+def kept(engine: Engine) -> set[int]:
+    """The shards that keep a day because of a transaction."""
+    return {line["shard"] for line in engine.told("day.kept") if line["reason"] == "a long transaction"}
+
+
 @pytest.mark.parametrize("swallowed", [[0], [0, 1]], ids=["of the first shard", "of both shards"])
 def test_p10_swallowed_packets_stop_no_stage_for_good(fleet: Fleet, swallowed: list[int]) -> None:
     fleet.engine()

@@ -39,6 +39,7 @@ from engine.model import (
     partition_of,
 )
 from engine.settings import keys_of
+from engine.stages.days import DAY_MS, TABLES
 from engine.store.connection import Connection, Duplicate, Row
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from engine.store.shard import Shard
@@ -55,6 +56,8 @@ Change = Callable[[Shard, JobRow | None], Awaitable[object]]
 HALF = "half_alive"
 
 PARTITIONS = 16
+# Longer ago than runs are kept.
+OLD_DAYS = 40
 JOBS_PER_TRANSACTION = 1_000
 # A batch of outcomes gathers for 60 ms.
 LET_THEM_LOCK_S = 0.1
@@ -261,6 +264,14 @@ class Fleet:
         """How many the servers have broken so far."""
         counted = "SELECT CAST(count AS SIGNED) FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
         return sum(row[0] for row in self.rows(counted))
+
+    def make_old_day(self) -> int:
+        """A day of every table that is older than the retention; returns its end. To be made before an engine is."""
+        until_ms = now_ms() // DAY_MS * DAY_MS - OLD_DAYS * DAY_MS
+        for table in TABLES:
+            pieces = f"PARTITION day_start VALUES LESS THAN (0), PARTITION d_old VALUES LESS THAN ({until_ms})"
+            self.rows(f"ALTER TABLE {table} PARTITION BY RANGE (scheduled_at) ({pieces})")
+        return until_ms
 
     @contextmanager
     def idle_transaction(self, sql: str) -> Iterator[None]:
