@@ -364,9 +364,7 @@ class Settings:
     cassandra_sync_ms: int = _setting(
         10_000, "history", _whole(0, 600_000), "how long its nodes keep writes from their disks: commitlog_sync_period"
     )
-    live_days: int = _setting(
-        2, "history", _whole(1, 720), "days until runs leave MySQL for Cassandra; till then dead letters can be retried"
-    )
+    live_days: int = _setting(2, "history", _whole(1, 720), "days until runs leave MySQL for Cassandra")
     log_level: str = _setting(
         "info", "log", _one_of("debug", "info", "warning", "error"), "least severe events that are logged"
     )
