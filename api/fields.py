@@ -51,6 +51,11 @@ class Reading:
         elif self.unknown == UNKNOWN_NAMED_MAX + 1:
             self.fault(at, "there are more fields that are none; they are not listed")
 
+    @property
+    def unknown_told(self) -> bool:
+        """Nobody reads of more of them: whoever sent a million has no more of our time."""
+        return self.unknown > UNKNOWN_NAMED_MAX
+
 
 class Field(Protocol):
     """A type of JSON value. ``read`` returns the value as the rest of the program has it, or None after a fault."""

@@ -118,14 +118,25 @@ class Record:
         return built if len(reading.faults) == faults_before else None
 
     def _read_given(self, value: dict[str, Any], at: str, reading: Reading) -> dict[str, Any]:
-        given = {}
-        for name, item in value.items():
-            slot = self.slots.get(name)
-            if slot is None:
+        given: dict[str, Any] = {}
+        seen: set[str] = set()
+        for name in value:
+            if name not in self.slots:
                 reading.unknown_field(at, name, self.slots)
-            elif not slot.shown_only:
-                given[name] = slot.field.read(item, f"{at}/{name}", reading)
+                if reading.unknown_told:
+                    break
+                continue
+            seen.add(name)
+            self._read_slot(name, value[name], at, reading, given)
+        for name in self.slots:
+            if name in value and name not in seen:
+                self._read_slot(name, value[name], at, reading, given)
         return given
+
+    def _read_slot(self, name: str, item: Any, at: str, reading: Reading, given: dict[str, Any]) -> None:
+        slot = self.slots[name]
+        if not slot.shown_only:
+            given[name] = slot.field.read(item, f"{at}/{name}", reading)
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": f"#/components/schemas/{self.name}"}
@@ -156,9 +167,12 @@ class OneOf:
         if len(present) == 1:
             return self.kinds[present[0]].read(value, at, reading)
         reading.fault(at, f"exactly one of {' and '.join(self.kinds)} must be given", None)
+        slots = [name for kind in self.kinds.values() for name in kind.slots]
         for name in value:
-            if not any(name in kind.slots for kind in self.kinds.values()):
-                reading.unknown_field(at, name, [name for kind in self.kinds.values() for name in kind.slots])
+            if name not in slots:
+                reading.unknown_field(at, name, slots)
+                if reading.unknown_told:
+                    break
         return None
 
     def schema(self) -> dict[str, Any]:

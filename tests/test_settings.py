@@ -121,6 +121,7 @@ def test_every_problem_is_found_at_once(tmp_path):
     [
         (["--lease-ms", "4000"], "lease_ms 4000 must be more than 2 times heartbeat_ms 2000"),
         (["--lease-ms", "0"], "--lease-ms: must be a whole number from 1000"),
+        (["--lease-ms", "-1"], "--lease-ms: must be a whole number from 1000"),
         (["--lease-ms", ""], "--lease-ms: must be a whole number from 1000"),
         (["--heartbeat-ms", ""], "--heartbeat-ms: must be a whole number from 100"),
         (["--heartbeat-ms", "0"], "--heartbeat-ms: must be a whole number from 100"),
