@@ -164,7 +164,10 @@ ANSWERS: dict[str, Schema] = {
             "runs": _object(dict.fromkeys(ENDS, COUNT)),
             "lag_ms": _or_null(_MEAN_AND_MAX),
             "duration_ms": _or_null(_MEAN_AND_MAX),
-            "complete": {"type": "boolean", "description": "False where there were more runs than could be counted."},
+            "complete": {
+                "type": "boolean",
+                "description": "False where there were more runs than could be counted, or some are not to be had now.",
+            },
         },
         says="Ended runs by their scheduled time; lag and duration are those of the last call of each.",
     ),

@@ -8,11 +8,11 @@ from typing import Any
 from api.errors import not_found
 from api.requests import EMPTY_QUERY, Call
 from api.responses import Answer
-from engine.errors import StoreUnavailable
+from engine.errors import HistoryUnavailable, StoreUnavailable
 from engine.model import HOUR_MS
 from engine.rules.timestamps import format_time
 from engine.store.lists import jobs_of_name
-from engine.store.rollups import Counted, Sums, job_sums, tenant_sums
+from engine.store.rollups import RUNS_MIN, Counted, Sums, job_sums, tenant_sums
 from engine.store.shard import Shard
 
 SPANS_MS = {"last_hour": HOUR_MS, "last_day": 24 * HOUR_MS, "last_30_days": 30 * 24 * HOUR_MS}
@@ -30,7 +30,29 @@ async def job_stats(call: Call) -> Answer:
     # The hour is read run by run, to the millisecond; what is longer begins with an hour.
     spans = [(call.now_ms - HOUR_MS, call.now_ms), *_spans(call.now_ms)[1:]]
     found = await job_sums(place.shard, jobs[0], spans)
-    return Answer({"job": name, **_shown(found)})
+    whole = [await _with_past(call, jobs[0].job_id, counted) for counted in found]
+    return Answer({"job": name, **_shown(whole)})
+
+
+async def _with_past(call: Call, job_id: int, counted: Counted) -> Counted:
+    """With what has left MySQL: hours that were not busy, in which few runs were."""
+    try:
+        past = await asyncio.gather(*(_of_stretch(call, job_id, *stretch) for stretch in counted.left))
+    except HistoryUnavailable:
+        return counted._replace(complete=False)
+    for sums, complete in past:
+        counted = counted._replace(sums=counted.sums.plus(sums), complete=counted.complete and complete)
+    return counted
+
+
+async def _of_stretch(call: Call, job_id: int, from_ms: int, to_ms: int) -> tuple[Sums, bool]:
+    """Its sums, and whether they are all of it: a busy hour that was not counted may have any number of runs."""
+    history = call.service.history
+    if history is None:
+        return Sums(), False
+    rows_max = RUNS_MIN * -(-(to_ms - from_ms) // HOUR_MS)
+    ends = await history.list_ends(call.tenant_id, job_id, from_ms, to_ms - 1, rows_max)
+    return Sums.of_ends(ends), len(ends) < rows_max and from_ms >= history.kept_from_ms(call.now_ms)
 
 
 async def tenant_stats(call: Call) -> tuple[dict[str, Any], float]:

@@ -25,6 +25,15 @@ class RunRow(NamedTuple):
     demoted: int
 
 
+class EndRow(NamedTuple):
+    """How a run ended, and when: what numbers are made of."""
+
+    state: int
+    scheduled_at_ms: int
+    started_at_ms: int | None
+    finished_at_ms: int | None
+
+
 class AttemptRow(NamedTuple):
     """A failed attempt."""
 

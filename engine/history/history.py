@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from engine.contact import Contact
 from engine.errors import HistoryUnavailable, OperatorError
 from engine.events import Events
 from engine.history.schema import check_history
 from engine.history.session import HistorySession, connect
-from engine.history.times import month_of, months
+from engine.history.times import DAY_MS, month_of, months
 from engine.history.write import write_runs
-from engine.rows import AttemptRow, FinishedRun, PastRun, Report, RunRow, merge_attempts
+from engine.rows import AttemptRow, EndRow, FinishedRun, PastRun, Report, RunRow, merge_attempts
 
 RETRY_S = 1.0
-PREPARED = ("record_run", "list_runs", "read_run")
+PREPARED = ("record_run", "list_runs", "list_ends", "read_run")
 
 
 class History:
@@ -53,6 +54,11 @@ class History:
         with the part of a commit log that was not on disk yet."""
         return self._unwritten + (self._session.losses.count if self._session else 0)
 
+    def kept_from_ms(self, now_ms: int) -> int:
+        """From this scheduled time on nothing has gone: a row's time begins to run when it is written, which is a day
+        after its run at the earliest."""
+        return now_ms - (self._retention_days + 1) * DAY_MS
+
     async def write(self, runs: Sequence[FinishedRun]) -> None:
         """Returns once all of them are acknowledged; safe to repeat."""
         await self._write(runs)
@@ -70,13 +76,13 @@ class History:
         self, tenant_id: int, job_id: int, from_ms: int, to_ms: int, rows_max: int
     ) -> list[RunRow]:
         """Runs of one job with scheduled times in [from, to], the newest first; a query for each month."""
-        session, rows = self._connected(), list[RunRow]()
-        for month in months(from_ms, to_ms):
-            values = (tenant_id, job_id, month, from_ms, to_ms, rows_max - len(rows))
-            rows += [RunRow(*row) for row in await session.query("list_runs", values)]
-            if len(rows) >= rows_max:
-                break
-        return rows
+        return [RunRow(*row) for row in await self._list("list_runs", tenant_id, job_id, from_ms, to_ms, rows_max)]
+
+    async def list_ends(
+        self, tenant_id: int, job_id: int, from_ms: int, to_ms: int, rows_max: int
+    ) -> list[EndRow]:
+        """How those runs ended."""
+        return [EndRow(*row) for row in await self._list("list_ends", tenant_id, job_id, from_ms, to_ms, rows_max)]
 
     async def read_run(
         self, tenant_id: int, job_ids: Sequence[int], scheduled_at_ms: int
@@ -89,6 +95,16 @@ class History:
                 failed = [AttemptRow(*attempt) for attempt in attempts or ()]
                 return PastRun(RunRow(*run), failed, Report(*report) if report else None)
         return None
+
+    async def _list(
+        self, name: str, tenant_id: int, job_id: int, from_ms: int, to_ms: int, rows_max: int
+    ) -> list[Any]:
+        session, rows = self._connected(), list[Any]()
+        for month in months(from_ms, to_ms):
+            rows += await session.query(name, (tenant_id, job_id, month, from_ms, to_ms, rows_max - len(rows)))
+            if len(rows) >= rows_max:
+                break
+        return rows
 
     async def _write(self, runs: Sequence[FinishedRun], again: bool = False) -> None:
         try:

@@ -31,6 +31,7 @@ from engine.trust import trusting
 CONSISTENCY: Mapping[str, int] = {
     "record_run": ConsistencyLevel.LOCAL_QUORUM,
     "list_runs": ConsistencyLevel.LOCAL_QUORUM,
+    "list_ends": ConsistencyLevel.LOCAL_QUORUM,
     "read_run": ConsistencyLevel.LOCAL_QUORUM,
     "read_about": ConsistencyLevel.LOCAL_QUORUM,
     "write_about": ConsistencyLevel.LOCAL_QUORUM,

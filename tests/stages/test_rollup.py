@@ -133,6 +133,29 @@ def test_a_run_that_ends_after_its_hour_was_counted_is_counted_then(shard_dsn: D
     run_hour(shard_dsn, body)
 
 
+def test_what_ended_late_is_counted_before_its_day_goes(shard_dsn: Dsn) -> None:
+    async def body(hour: Hour) -> None:
+        world, job = hour.world, await hour.job("a")
+        await hour.add(job, RunState.WAITING, *[RunState.SUCCEEDED] * RUNS_MIN)
+        await world.rows(
+            "INSERT INTO deferred (partition_id, scheduled_at, job_id, due_at, reason, priority)"
+            f" VALUES ({job.partition_id}, {hour.at_ms}, {job.job_id}, {hour.at_ms}, 1, 2)"
+        )
+        await hour.count()
+        await world.rows("UPDATE runs SET state = 4 WHERE state = 3")
+        await world.rows("DELETE FROM deferred")
+        below = {"partitions": [job.partition_id], "until_at": hour.at_ms + HOUR_MS}
+        await hour.count()
+        assert await hour.of_tenant() == called(RUNS_MIN)  # its pause is not over
+        assert list((await world.shard.execute("counted_below", below)).rows) == [(job.partition_id,)]
+        await world.rows(f"UPDATE floor SET floor_at = {hour.at_ms + HOUR_MS}, closed_to = floor_at")
+        await hour.count()
+        assert await hour.of_tenant() == await hour.of_job(job) == called(RUNS_MIN + 1)
+        assert not (await world.shard.execute("counted_below", below)).rows
+
+    run_hour(shard_dsn, body)
+
+
 def test_a_dead_letter_that_is_tried_again_counts_as_what_it_becomes(shard_dsn: Dsn) -> None:
     async def body(hour: Hour) -> None:
         world, job = hour.world, await hour.job("a")

@@ -24,10 +24,12 @@ WHERE c.partition_id IN (:partitions) AND m.mark_at >= c.seen_to + :step_ms AND 
 ORDER BY c.seen_to LIMIT :rows_max
 
 -- name: hours_to_recount
--- What is not counted as a whole yet will be.
+-- What is not counted as a whole yet will be. A day that is closed waits for nothing but its numbers.
 SELECT r.partition_id, r.hour_at
-FROM recounts AS r JOIN counted AS c ON c.partition_id = r.partition_id AND r.hour_at < c.counted_to
-WHERE r.partition_id IN (:partitions) AND r.due_at <= :now_ms LIMIT :rows_max
+FROM recounts AS r
+JOIN counted AS c ON c.partition_id = r.partition_id AND r.hour_at < c.counted_to
+JOIN floor AS f ON f.id = 1
+WHERE r.partition_id IN (:partitions) AND (r.due_at <= :now_ms OR r.hour_at < f.closed_to) LIMIT :rows_max
 
 -- name: lock_counted
 -- Whoever counts a partition holds its row.
@@ -95,10 +97,16 @@ ON DUPLICATE KEY UPDATE
   duration_sum_ms = f.duration_sum_ms, duration_max_ms = f.duration_max_ms
 
 -- name: counted_below
-SELECT partition_id FROM counted WHERE partition_id IN (:partitions) AND counted_to < :until_at LIMIT 1
+-- Where something is not counted yet, or is to be counted anew: what ended late must not go uncounted with its day.
+(SELECT partition_id FROM counted WHERE partition_id IN (:partitions) AND counted_to < :until_at LIMIT 1)
+UNION ALL
+(SELECT partition_id FROM recounts WHERE partition_id IN (:partitions) AND hour_at < :until_at LIMIT 1)
 
 -- name: counted_to
-SELECT counted_to FROM counted WHERE partition_id = :partition_id
+-- And below which time all runs stand in Cassandra, and may have left: 0 where the history is here.
+SELECT c.counted_to, COALESCE(r.recorded_at, 0)
+FROM counted AS c LEFT JOIN recorded AS r ON r.partition_id = c.partition_id
+WHERE c.partition_id = :partition_id
 
 -- name: seen_to
 -- NULL where counting has not begun.
