@@ -11,19 +11,25 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from engine.config import Dsn
-from engine.errors import CallerError
-from engine.local.folder import shards_of
+from engine.commands.audit_past import PastRuns, add_past
+from engine.config import Dsn, Settings
+from engine.errors import CallerError, OperatorError
+from engine.events import Events
+from engine.history.check import check_apart
+from engine.local.folder import stores_of
 from engine.model import JobState, job_id_text
 from engine.rules.audit import Finding, Tally, Wrong, audit_job
 from engine.rules.timestamps import format_time, parse_time
-from engine.settings import SettingsError, load_settings, settings_arguments
+from engine.settings import SettingsError, load_settings, settings_arguments, with_history
 from engine.store.audit import JobRecord, read_floor, read_records
+from engine.store.fleet import FleetRow, read_fleet
 from engine.store.shard import Shard
 
 # More are counted, not listed: whoever has so many looks for one cause.
 LISTED_MAX = 1_000
 LINES_MAX = 50
+
+CONNECT_S_MAX = 30
 
 
 class Found(NamedTuple):
@@ -62,10 +68,11 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "audit",
         help="check that every scheduled time of a period has exactly one outcome",
         description="Recomputes every scheduled time of a period from the jobs' own versions and holds it against runs"
-        " and skipped ranges. Exit status 1 where one is missing, double, early or unexpected. Changes nothing.",
+        " and skipped ranges, in Cassandra too where the history is there. Exit status 1 where one is missing, double,"
+        " early or unexpected. Changes nothing.",
         allow_abbrev=False,
     )
-    settings_arguments(parser, {"shards", "data", "times"})
+    settings_arguments(parser, {"shards", "data", "history", "times"})
     parser.add_argument("--from", dest="from_text", metavar="T", required=True, help="the first time, RFC 3339")
     parser.add_argument("--to", dest="to_text", metavar="T", help="the last time, not in the future (now)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -75,7 +82,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     settings = load_settings(args)
     from_ms, until_ms = _time(args.from_text, "--from"), _time(args.to_text, "--to")
-    result = asyncio.run(audit(shards_of(settings), from_ms or 0, until_ms, settings.freeze_ms))
+    result = _audit_stores(stores_of(settings), from_ms or 0, until_ms)
     if args.json:
         print(orjson.dumps(document(result)).decode())
     else:
@@ -83,16 +90,51 @@ def run(args: argparse.Namespace) -> int:
     return 0 if result.flawless else 1
 
 
-async def audit(dsns: Sequence[Dsn], from_ms: int, until_ms: int | None, freeze_ms: int) -> Audit:
-    """Audit all shards. Up to now where no end is given; from the floor on, below which nothing is kept."""
+def _audit_stores(settings: Settings, from_ms: int, until_ms: int | None) -> Audit:
+    """OperatorError where the history is in Cassandra and does not answer: without it all there would be missing."""
+    fleet = asyncio.run(_fleet(settings.shards[0]))
+    settings = with_history(settings, fleet.history if fleet else None)
+    if settings.history != "cassandra":
+        return asyncio.run(audit(settings.shards, from_ms, until_ms, settings.freeze_ms))
+    away = check_apart(settings, fleet.fleet_id if fleet else None)
+    if away:
+        raise OperatorError(f"without the history nothing can be said of what is there: {away}")
+    return asyncio.run(_with_history(settings, from_ms, until_ms))
+
+
+async def _fleet(dsn: Dsn) -> FleetRow | None:
+    shard = Shard(dsn, 0)
+    try:
+        return await read_fleet(shard)
+    finally:
+        await shard.close()
+
+
+async def _with_history(settings: Settings, from_ms: int, until_ms: int | None) -> Audit:
+    from engine.history.history import History  # the driver is loaded where there is a Cassandra
+
+    assert settings.cassandra  # noqa: S101 - with_history has seen to it
+    history = History(settings.cassandra, settings.retention_days, Events())
+    try:
+        await history.connect(CONNECT_S_MAX)
+        return await audit(settings.shards, from_ms, until_ms, settings.freeze_ms, history)
+    finally:
+        await history.stop()
+
+
+async def audit(
+    dsns: Sequence[Dsn], from_ms: int, until_ms: int | None, freeze_ms: int, history: PastRuns | None = None
+) -> Audit:
+    """Audit all shards. Up to now where no end is given; from the floor on, below which nothing is kept, or as far back
+    as the history keeps what has left."""
     shards = [Shard(dsn, index) for index, dsn in enumerate(dsns)]
     try:
         now_ms = min([await shard.now_ms() for shard in shards])
         if until_ms is not None and until_ms > now_ms:
             raise SettingsError([f"--to: {format_time(until_ms)} is yet to come, now is {format_time(now_ms)}"])
-        floor_ms = max([await read_floor(shard) for shard in shards])
-        result = Audit(max(from_ms, floor_ms), now_ms if until_ms is None else until_ms)
-        await asyncio.gather(*(_audit_shard(shard, result, freeze_ms) for shard in shards))
+        kept_ms = history.kept_from_ms(now_ms) if history else max([await read_floor(shard) for shard in shards])
+        result = Audit(max(from_ms, kept_ms), now_ms if until_ms is None else until_ms)
+        await asyncio.gather(*(_audit_shard(shard, result, freeze_ms, history) for shard in shards))
         result.listed.sort(key=lambda found: found.finding.scheduled_at_ms)
         return result
     finally:
@@ -100,9 +142,13 @@ async def audit(dsns: Sequence[Dsn], from_ms: int, until_ms: int | None, freeze_
             await shard.close()
 
 
-async def _audit_shard(shard: Shard, result: Audit, freeze_ms: int) -> None:
+async def _audit_shard(shard: Shard, result: Audit, freeze_ms: int, history: PastRuns | None) -> None:
     for (partition_id,) in (await shard.execute("placed_partitions")).rows:
         async for page in read_records(shard, partition_id, result.from_ms, result.until_ms):
+            if history is not None:
+                # Asked behind MySQL: what has left it by now stands there, and lies below the floor of now.
+                until_ms = min(result.until_ms, await read_floor(shard) - 1)
+                await add_past(history, page, result.from_ms, until_ms)
             for job in page:
                 _audit_one(job, result, freeze_ms)
 

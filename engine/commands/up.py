@@ -150,7 +150,8 @@ def start_all(settings: Settings, started: ExitStack, *, paused: bool = False) -
     asyncio.run(migrate(settings.shards, keys_of(settings), settings.partition_count, settings))
     if paused:
         asyncio.run(pause_all(settings.shards[0]))
-    service = LocalService(settings.shards, service_url, url_of("127.0.0.1", settings.metrics_port))
+    engine_url = url_of("127.0.0.1", settings.metrics_port)
+    service = LocalService(settings.shards, service_url, engine_url, settings.cassandra)
     started.enter_context(announced(settings.data, service))
     children = start_children(settings, service, listener, started)
     kept = [*(keep_server(server) for server in servers), *([keep_cassandra(node)] if node else [])]

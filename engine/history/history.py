@@ -35,6 +35,13 @@ class History:
     def start(self) -> None:
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
+    async def connect(self, seconds_max: float) -> None:
+        """As ``start``, and returns once it is connected; HistoryUnavailable with the reason if it is not by then."""
+        self.start()
+        assert self._connecting is not None  # noqa: S101 - just started
+        await asyncio.wait([self._connecting], timeout=seconds_max)
+        self._connected()
+
     async def stop(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()

@@ -15,13 +15,14 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 
 from engine.config import NEW_FLEET_HISTORY, NEW_FLEET_SHARDS, Dsn, Settings
+from engine.contact import Contact
 from engine.errors import OperatorError
 
 # struct flock of Linux on 64 bits: type, whence, start, length, pid.
@@ -30,11 +31,13 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """What runs in a folder: its shards, and the addresses of the API and of the engine's health."""
+    """What runs in a folder: its shards, the addresses of the API and of the engine's health, and the history's, where
+    it is in Cassandra."""
 
     shards: tuple[Dsn, ...]
     api: str
     engine: str
+    cassandra: Contact | None = None
 
 
 @contextmanager
@@ -80,7 +83,12 @@ def local_shard_count(data: Path, asked: int | None, history: str = NEW_FLEET_HI
 def announced(data: Path, service: LocalService) -> Iterator[None]:
     """Other commands find the service while the block runs."""
     file = data / "secondzero.json"
-    document = {"shards": [dsn.text() for dsn in service.shards], "api": service.api, "engine": service.engine}
+    document = {
+        "shards": [dsn.text() for dsn in service.shards],
+        "api": service.api,
+        "engine": service.engine,
+        "cassandra": service.cassandra.text() if service.cassandra else None,
+    }
     write_private(file, orjson.dumps(document))
     try:
         yield
@@ -99,12 +107,24 @@ def local_service(data: Path) -> LocalService:
     if document is None:
         raise OperatorError(f"nothing runs in {data}: start it with `secondzero up --data {data}`, or give its --data")
     shards = tuple(Dsn.parse(text) for text in document["shards"])
-    return LocalService(shards, document["api"], document["engine"])
+    cassandra = document.get("cassandra")
+    return LocalService(
+        shards, document["api"], document["engine"], Contact.parse(cassandra) if cassandra else None
+    )
 
 
 def shards_of(settings: Settings) -> tuple[Dsn, ...]:
     """The shards a command is told of: the addresses given, or those of what runs in the data folder."""
     return settings.shards or local_service(settings.data).shards
+
+
+def stores_of(settings: Settings) -> Settings:
+    """The settings with the shards of what runs in the data folder, and its Cassandra if it has one, unless they name
+    shards."""
+    if settings.shards:
+        return settings
+    service = local_service(settings.data)
+    return replace(settings, shards=service.shards, cassandra=settings.cassandra or service.cassandra)
 
 
 def write_private(file: Path, content: bytes) -> None:
