@@ -4,6 +4,8 @@ Many millions of runs over thirty days are written by the server itself, without
 measured with: they stand for what was there before. The days' rows belong to made-up jobs, among them stand the runs of
 four jobs that are listed. The drop is the keeper's own step, beside an engine that calls a receiver all the time; how
 late those calls are is taken from the receiver's log, before and while the day is dropped.
+
+Then, with a shard of its own, the same for a history in Cassandra: what the recorder takes there, and a first page.
 """
 
 # ruff: noqa: S608 - numbers of ours, on a server of ours
@@ -24,6 +26,7 @@ from urllib.parse import urlsplit
 
 from bench import load
 from bench.history_rows import DAY_MS, LISTED, fill_days, fill_oldest_day, first_day_ms, write_jobs
+from bench.record import measure_record
 from bench.rounds import Progress, count
 from bench.world import Job, World, world
 from engine.clock import SystemClock
@@ -50,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--day-runs", type=count, default=10_000_000, metavar="N", help="in the day that is dropped")
     parser.add_argument("--load", type=count, default=500, metavar="N", help="calls a second meanwhile (500)")
     parser.add_argument("--seconds", type=count, default=15, metavar="S", help="of calls before and after (15)")
+    parser.add_argument("--recorded", type=count, default=400_000, metavar="N", help="runs to Cassandra (400,000)")
+    parser.add_argument("--mysql-only", action="store_true", help="leave Cassandra out")
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep what is written, and take it the next time")
     parser.add_argument("--fill", action="store_true", help="only write what is missing in --data")
 
@@ -68,7 +73,16 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
             return {"filled": str(args.data)}
         figures: dict[str, Any] = {"record_per_s": asyncio.run(_record(here, args.days))}
         figures |= _list(here, here.start_api(), key)
-        return figures | _drop(here, args)
+        figures |= _drop(here, args)
+    return figures if args.mysql_only else figures | _in_cassandra(progress, args.recorded)
+
+
+def _in_cassandra(progress: Progress, runs: int) -> dict[str, Any]:
+    """What `bench record` measures, each under a name that says so."""
+    with world(progress, shard_count=1) as here:
+        figures = measure_record(here, runs)
+    told = ("record_per_s", "list_ms", "recorder_mib")
+    return {f"cassandra_{name}": figures[name] for name in told}
 
 
 async def _fill(here: World, args: argparse.Namespace) -> str:
