@@ -91,6 +91,8 @@ class HistorySession:
         self.losses = Losses()
         cluster.register_listener(self.losses)
         self._session = session
+        # Every query has its LIMIT: an answer is whole. By the driver's pages it would end after the first 5,000 rows.
+        session.default_fetch_size = None
         self._prepared: dict[str, PreparedStatement] = {}
 
     def prepare(self, *names: str) -> None:

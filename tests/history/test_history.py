@@ -67,6 +67,17 @@ def test_runs_are_listed_newest_first_over_months_each_job_by_itself(contact: Co
     with_history(contact, body)
 
 
+def test_an_answer_has_all_rows_that_were_asked_for_whatever_the_driver_takes_for_a_page(contact: Contact) -> None:
+    async def body(history: History) -> None:
+        first_ms, runs = AT_MS + DAY_MS, 5_200
+        for n in range(0, runs, 1_300):
+            await history.write([run_of(1, first_ms + k * 1000) for k in range(n, n + 1_300)])
+        assert len(await history.list_ends(TENANT, 1, first_ms, first_ms + DAY_MS, runs + 1)) == runs
+        assert len(await history.list_runs(TENANT, 1, first_ms, first_ms + DAY_MS, runs - 1)) == runs - 1
+
+    with_history(contact, body)
+
+
 def test_what_a_run_lacks_stays_absent_and_large_attempts_come_back_whole(contact: Contact) -> None:
     async def body(history: History) -> None:
         skipped = run_of(3, AT_MS, state=7, reason=2, outcome=None, status_code=None, started_at_ms=None)
