@@ -49,8 +49,10 @@ FORECAST_INTERVAL_MS = 10_000
 HEALTH_INTERVAL_MS = 500
 TENANTS_INTERVAL_MS = 2_000
 
-# With so many runs ready and not started, settling steps back.
-BUSY_READY = 100
+# With so many runs due and not sent, settling steps back, in the other executors of this host too: MySQL's work would
+# take the core that fires. What one of them has told holds for so long.
+BUSY_RUNS = 100
+BUSY_TOLD_MS = 250
 
 # Runs due this soon are still fired by a worker that drains; later ones are handed over.
 DRAIN_FIRES_MS = 1_000
@@ -160,8 +162,13 @@ class Executor:
         return run
 
     def _is_busy(self) -> bool:
-        """Whether firing is behind and needs the core more than settling does."""
-        return self._fire.ready >= BUSY_READY
+        """Whether firing on this host is behind and needs the cores more than settling does."""
+        boot_ms = self._clock.boot_ms()
+        ready = self._fire.ready
+        if ready >= BUSY_RUNS or ready + self._client.waiting >= BUSY_RUNS:
+            self._board.tell_busy(self._slot, boot_ms)
+            return True
+        return self._board.any_busy(boot_ms - BUSY_TOLD_MS)
 
     async def _write_health(self, now_ms: int) -> bool:
         client = self._client

@@ -20,6 +20,7 @@ from engine.service import Service
 
 SLOT_BYTES = 65_536
 _HEAD = struct.Struct("<II")
+_MOMENT = struct.Struct("<q")
 
 
 class Report:
@@ -48,7 +49,16 @@ class Board:
 
     def __init__(self, slots: int) -> None:
         self._memory = mmap.mmap(-1, slots * SLOT_BYTES)
+        self._busy = mmap.mmap(-1, slots * _MOMENT.size)
         self._last: list[dict[str, Any]] = [{} for _ in range(slots)]
+
+    def tell_busy(self, slot: int, boot_ms: int) -> None:
+        """The slot's process is behind with its calls at this moment."""
+        _MOMENT.pack_into(self._busy, slot * _MOMENT.size, boot_ms)
+
+    def any_busy(self, since_boot_ms: int) -> bool:
+        """Whether a process of this host has been behind since then."""
+        return any(moment >= since_boot_ms for (moment,) in _MOMENT.iter_unpack(self._busy[:]))
 
     def write(self, slot: int, state: dict[str, Any]) -> None:
         """Replace what the slot says; a state over the bound is a mistake of ours."""

@@ -138,3 +138,11 @@ def test_every_event_has_its_wording_and_every_wording_its_event():
     names = dict(emitted())
     assert {name: where for name, where in names.items() if name not in WORDING} == {}
     assert WORDING.keys() - names.keys() == set()
+
+
+def test_a_process_that_is_behind_is_known_to_its_neighbours_for_a_while():
+    board = Board(3)
+    assert not board.any_busy(1_000)
+    board.tell_busy(1, 5_000)
+    assert board.any_busy(5_000)
+    assert not board.any_busy(5_001)

@@ -117,6 +117,11 @@ class HttpClient:
         return self._connections
 
     @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn on connections that are open."""
+        return sum(len(pool.waiting) for pool in self._pools.values() if pool.connections)
+
+    @property
     def idle(self) -> int:
         """Connections that wait for a request."""
         return sum(len(pool.idle) for pool in self._pools.values())

@@ -34,6 +34,7 @@ class Deadlines:
         self._wheel: Wheel[Watched] = Wheel(clock.now_ms())
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
+        self.late_ms = 0  # by how much the last timer came late: how far the event loop is behind
 
     def __len__(self) -> int:
         return len(self._wheel)
@@ -69,8 +70,9 @@ class Deadlines:
         self._timer = self._loop.call_later(max(0, at_ms - self._clock.now_ms()) / 1000, self._run)
 
     def _run(self) -> None:
-        self._timer, self._timer_ms = None, NEVER_MS
         now_ms = self._clock.now_ms()
+        self.late_ms = now_ms - self._timer_ms
+        self._timer, self._timer_ms = None, NEVER_MS
         due = self._wheel.advance(now_ms)
         for watched in due:
             watched.watch, watched.watched_ms = 0, NEVER_MS

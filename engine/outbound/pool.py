@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 # handshake costs as much as forty requests. What they waited for its handshake does not count. Their deadlines are
 # looked at as often.
 PATIENCE_MS = {"http": 20, "https": 250}
+# And not where the open ones, at the rate they serve now, will have served all that waits within this.
+SOON_MS = {"http": 20, "https": 1_000}
+# Where our own event loop is so late, requests have more patience: a handshake would put it back still further.
+BEHIND_MS = 20
+PATIENCE_BEHIND_MS = {"http": 20, "https": 3_000}
 # Opened at once where there is none yet; after that at most as many as there are, so that their number doubles.
 OPENED_AT_FIRST = {"http": 4, "https": 1}
 # Connections that one pool warms at a time, once the first one stands.
@@ -40,6 +45,7 @@ class Pool:
         "_opened_ms",
         "_opening",
         "_patience_ms",
+        "_served",
         "_turn",
         "_warming",
         "client",
@@ -62,6 +68,7 @@ class Pool:
         self._opening = 0
         self._warming = 0
         self._patience_ms = PATIENCE_MS[key[1].scheme]
+        self._served = 0  # of those that waited, since they were last looked at
         self._turn = 0
 
     def send(self, request: Request, now_ms: int) -> None:
@@ -95,6 +102,7 @@ class Pool:
         if now_ms - connection.opened_ms > AGE_MS_MAX:
             connection.close()
         elif self.waiting:
+            self._served += 1
             connection.start(self.waiting.popleft(), now_ms)
         elif self.client.short:
             connection.close()  # others need its place
@@ -125,12 +133,16 @@ class Pool:
             self.waiting.remove(request)
             self.client.fail(request, Failure(OutcomeKind.TIMEOUT, "timeout", "no connection in time"))
         self.drop_if_unused()
+        served, self._served = self._served, 0
         if not self.waiting:
             return NEVER_MS
         waited_ms = now_ms - max(self.waiting[0].started_ms, self._opened_ms)
-        if waited_ms < self._patience_ms:
-            return now_ms + self._patience_ms - max(0, waited_ms)
-        self.grow()
+        is_behind = self.client.deadlines.late_ms >= BEHIND_MS
+        patience_ms = PATIENCE_BEHIND_MS[self.key[1].scheme] if is_behind else self._patience_ms
+        if waited_ms < patience_ms:
+            return now_ms + min(self._patience_ms, patience_ms - max(0, waited_ms))
+        if len(self.waiting) * self._patience_ms > served * SOON_MS[self.key[1].scheme]:
+            self.grow()
         return now_ms + self._patience_ms
 
     async def warm(self, count: int) -> Failure | None:

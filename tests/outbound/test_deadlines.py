@@ -85,3 +85,14 @@ async def test_the_event_loops_timer_serves_them():
     assert begins_ms + 20 <= soon.ends[0]
     assert not late.ends
     deadlines.close()
+
+
+def test_it_is_known_how_late_the_last_look_was():
+    clock, loop = SettableClock(0), HandLoop()
+    deadlines = Deadlines(loop, clock)
+    timed = Timed(deadlines)
+    for late_ms in (30, 0):
+        timed.set(clock.now_ms() + 10)
+        clock.advance(10 + late_ms)
+        loop.run()
+        assert deadlines.late_ms == late_ms

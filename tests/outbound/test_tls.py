@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from engine.model import OutcomeKind
 from engine.outbound.client import Limits
-from engine.outbound.pool import PATIENCE_MS
+from engine.outbound.pool import BEHIND_MS, PATIENCE_BEHIND_MS, PATIENCE_MS
 from engine.outbound.tls import SESSION_AGE_MS_MAX, SESSION_RENEWED_MS, Sessions
 from tests.outbound.test_client import CHUNKED, in_loop
 from tests.support.certificates import NAME, Authority
@@ -291,6 +291,57 @@ async def test_the_wait_for_a_handshake_opens_no_further_connection(authority):
         pool.look(clock.now_ms())
         assert out.client.connections == 2
         assert not any(call.done() for call in calls)
+        never.set()
+
+
+@in_loop
+async def test_while_one_connection_serves_what_waits_soon_no_other_is_opened(authority):
+    clock, served = SettableClock(1_000_000), asyncio.Semaphore(0)
+
+    async def script(visit):
+        while True:
+            await visit.request()
+            await served.acquire()
+            await visit.say(OK)
+
+    async with serving(script, authority.server()) as peer, trusting(authority, clock=clock) as out:
+        calls = [out.start(url(peer)) for _ in range(12)]
+        await until_async(lambda: peer.visits == 1 and out.client.waiting == 11)
+        (pool,) = out.client._pools.values()
+        pool.look(clock.now_ms())
+        for _ in range(3):
+            served.release()
+        await until_async(lambda: out.client.waiting == 8)
+        clock.advance(PATIENCE_MS["https"])
+        pool.look(clock.now_ms())  # three in 250 ms: the other eight are done within a second
+        assert out.client.connections == 1
+        clock.advance(PATIENCE_MS["https"])
+        pool.look(clock.now_ms())  # nothing since
+        assert out.client.connections == 2
+        for _ in calls:
+            served.release()
+        assert {outcome.status for outcome in await asyncio.gather(*calls)} == {200}
+
+
+@in_loop
+async def test_while_the_event_loop_is_behind_requests_wait_longer_before_a_handshake_is_added(authority):
+    clock, never = SettableClock(1_000_000), asyncio.Event()
+
+    async def script(visit):
+        await never.wait()
+
+    async with serving(script, authority.server()) as peer, trusting(authority, clock=clock) as out:
+        for _ in range(2):
+            out.start(url(peer))
+        await until_async(lambda: peer.visits == 1 and out.client.waiting == 1)
+        (pool,) = out.client._pools.values()
+        out.client.deadlines.late_ms = BEHIND_MS
+        clock.advance(PATIENCE_BEHIND_MS["https"] - 1)
+        assert pool.look(clock.now_ms()) == clock.now_ms() + 1
+        assert out.client.connections == 1
+        clock.advance(1)
+        pool.look(clock.now_ms())
+        assert out.client.connections == 2
         never.set()
 
 

@@ -13,6 +13,7 @@ from engine.errors import CommitUnknown, Conflict, StoreUnavailable
 from engine.model import OutcomeKind, Reason, RetryPolicy, RunAt, RunState
 from engine.outbound.exchange import Outcome
 from engine.stages.held import HeldRun
+from engine.stages.settle import HOLD_BACK_MS
 from tests.support.world import Worker, World, run_world
 
 
@@ -177,5 +178,20 @@ def test_a_drain_writes_everything_that_waits(shard_dsn: Dsn) -> None:
         worker.settle.given_back(run)
         await worker.settle.finish()
         assert await world.states() == [(run.key.scheduled_at_ms, RunState.WAITING)]
+
+    run_world(shard_dsn, body)
+
+
+def test_while_calls_are_behind_outcomes_wait_but_not_for_long(shard_dsn: Dsn) -> None:
+    async def body(world: World) -> None:
+        worker, run = await one_claimed(world)
+        worker.busy = True
+        await worker.end(run)
+        world.clock.advance(HOLD_BACK_MS - 1)
+        await worker.settle.run_once(world.now_ms)
+        assert len(worker.settle) == 1
+        world.clock.advance(1)
+        await worker.settle.run_once(world.now_ms)
+        assert await world.states() == [(run.key.scheduled_at_ms, RunState.SUCCEEDED)]
 
     run_world(shard_dsn, body)

@@ -142,8 +142,9 @@ class Worker:
         self.claim = Claim(
             world.shard, self.lease, world.partitions, self.held, self.held.add, world.versions, clock, events, _told
         )
+        self.busy = False
         self.settle = Settle(
-            world.shard, self.held, clock, events, _told, lambda: False, lambda: 0.5
+            world.shard, self.held, clock, events, _told, lambda: self.busy, lambda: 0.5
         )
 
     async def join(self) -> Worker:
