@@ -86,6 +86,7 @@ def _download(java: Java, folder: Path, say: Say) -> None:
     if shutil.which("mvn"):
         with_maven(java, lib)
     else:
+        say("there is no mvn on PATH: with Ivy it takes some minutes")
         with_ivy(java, lib, say)
     for pattern in OTHER_SYSTEMS:
         for jar in lib.glob(pattern):
@@ -109,7 +110,7 @@ def with_maven(java: Java, lib: Path) -> None:
 
 
 def with_ivy(java: Java, lib: Path, say: Say, *, cache: Path | None = None) -> None:
-    """Ivy's jar is unpacked, not installed."""
+    """Ivy's jar is unpacked, not installed. It asks for one file after the other."""
     jar = apt.fetch(["ivy"], cache=cache, say=say) / "usr/share/java/ivy.jar"
     pattern = f"{lib}/[artifact]-[revision](-[classifier]).[ext]"
     command = [java.command, *java.trust, "-jar", str(jar), "-cache", str(lib.parent / "ivy"), "-confs", "default"]

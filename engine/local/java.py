@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 
 from engine.errors import OperatorError
 from engine.local.apt import Say, only_one, user_cache
+from engine.local.process import dying_with_starter
 
 VERSION = "17"
 # A Temurin 17 in a wheel.
@@ -83,7 +85,14 @@ def run_tool(command: Sequence[str], seconds_max: float, environment: dict[str, 
     name = Path(command[0]).name
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds_max
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds_max,
+            # A download that went on alone would write into the folder in which it is begun anew.
+            preexec_fn=dying_with_starter(signal.SIGKILL),
         )
     except OSError as error:
         raise OperatorError(f"{name}: {error.strerror}") from error

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -31,14 +31,6 @@ def spawn(
 
     It gets the signal when the *thread* that started it ends, however that happens; None lets it live on.
     """
-    starter = os.getpid()
-
-    def ask_for_death_signal() -> None:
-        if dies_with_starter:
-            _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_starter))
-            if os.getppid() != starter:  # it died before we asked
-                os._exit(1)
-
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -47,8 +39,21 @@ def spawn(
         env=environment,
         pass_fds=pass_fds,
         process_group=0,
-        preexec_fn=ask_for_death_signal,
+        preexec_fn=dying_with_starter(dies_with_starter) if dies_with_starter else None,
     )
+
+
+def dying_with_starter(number: signal.Signals) -> Callable[[], None]:
+    """What a child does before it becomes its program, so that it gets this signal when the thread that started it
+    ends."""
+    starter = os.getpid()
+
+    def ask_for_death_signal() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(number))
+        if os.getppid() != starter:  # it died before we asked
+            os._exit(1)
+
+    return ask_for_death_signal
 
 
 def end_child(process: subprocess.Popen[bytes], seconds_max: float) -> int:

@@ -158,6 +158,19 @@ def test_another_shard_count_is_refused_in_one_line_and_the_new_database_is_not_
     assert there == []
 
 
+def test_another_place_for_the_history_is_refused_in_one_line_by_every_part(empty_databases):
+    dsn = empty_databases[0]
+    assert migrate([dsn]).returncode == 0
+    elsewhere = ("--cassandra", "cassandra://127.0.0.1:1/history")
+    for created, other, flags in (("mysql", "cassandra", elsewhere), ("cassandra", "mysql", ("--history", "mysql"))):
+        asyncio.run(query(dsn, f"UPDATE fleet SET history = '{created}'"))
+        for part in (["migrate"], ["engine"], ["api", "--port", str(free_port())]):
+            refused = run(dsn, *part, *flags)
+            assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
+            said = f"created with history {created}, now started with {other}; it is fixed for life\n"
+            assert refused.stderr.endswith(said)
+
+
 def test_no_shard_is_wrong_usage():
     answer = migrate([])
     assert answer.returncode == 2

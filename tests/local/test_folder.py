@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import Dsn
 from engine.errors import OperatorError
-from engine.local.folder import LocalService, announced, held, local_service, local_shard_count
+from engine.local.folder import LocalService, announced, held, local_history, local_service, local_shard_count
 
 SERVICE = LocalService(
     (Dsn.parse("mysql://me:hunter2@h/x"), Dsn("root", "", "localhost", 0, "x", "/a b/mysqld.sock")),
@@ -66,6 +66,16 @@ def test_the_shard_count_is_fixed_by_the_first_start(tmp_path):
     assert local_shard_count(tmp_path, 3) == 3
     with pytest.raises(OperatorError, match="created with shard count 3, now started with 2; it is fixed for life"):
         local_shard_count(tmp_path, 2)
+
+
+@pytest.mark.parametrize(("first", "other"), [(None, "cassandra"), ("mysql", "cassandra"), ("cassandra", "mysql")])
+def test_where_the_history_is_is_fixed_by_the_first_start(tmp_path, first, other):
+    created = local_history(tmp_path, first)
+    local_shard_count(tmp_path, 1, created)
+    assert local_history(tmp_path, None) == local_history(tmp_path, created) == created == (first or "mysql")
+    refused = f"created with history {created}, now started with {other}; it is fixed for life"
+    with pytest.raises(OperatorError, match=refused):
+        local_history(tmp_path, other)
 
 
 def test_a_new_folder_gets_two_shards_and_is_closed_to_others(tmp_path):

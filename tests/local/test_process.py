@@ -41,6 +41,18 @@ def test_a_child_dies_with_its_parent_even_when_that_is_killed(tmp_path):
     until(lambda: gone(child_pid))
 
 
+def test_a_download_dies_with_whoever_asked_for_it(tmp_path):
+    """It would write into the folder in which the next one begins it anew."""
+    log = tmp_path / "log"
+    tool = f"import os, time; open({str(log)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    code = f"import sys; from engine.local.java import run_tool; run_tool([sys.executable, '-c', {tool!r}], 600)"
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        pid = int(until(lambda: log.exists() and log.read_text()))
+        assert not gone(pid)
+        parent.kill()
+    until(lambda: gone(pid))
+
+
 def test_a_child_that_ignores_sigterm_is_killed_after_its_time(tmp_path):
     assert end_child(started(STUBBORN, tmp_path / "log"), 0.05) == -signal.SIGKILL
 
