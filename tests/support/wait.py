@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,6 +31,15 @@ async def until_async(condition: Callable[[], T], seconds: float = DEADLINE_S) -
     return answer
 
 
-def _check(ends: float, seconds: float, condition: Callable[[], T], answer: T) -> None:
+async def until_answered(ask: Callable[[], Awaitable[T]], seconds: float = DEADLINE_S) -> T:
+    """The same of a condition that is waited for itself."""
+    ends = time.monotonic() + seconds
+    while not (answer := await ask()):
+        _check(ends, seconds, ask, answer)
+        await asyncio.sleep(PAUSE_S)
+    return answer
+
+
+def _check(ends: float, seconds: float, condition: Callable[[], object], answer: object) -> None:
     if time.monotonic() > ends:
         raise AssertionError(f"still {answer!r} after {seconds} s: {getattr(condition, '__name__', condition)}")

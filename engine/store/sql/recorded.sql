@@ -92,8 +92,8 @@ WHERE partition_id = :partition_id
 ORDER BY scheduled_at, job_id LIMIT :rows_max
 
 -- name: days_waiting
--- Days that are old enough to leave, with about how many runs they have.
-SELECT CAST(PARTITION_DESCRIPTION AS SIGNED), TABLE_ROWS FROM information_schema.PARTITIONS
+-- Days that are old enough to leave, with about how many runs they have. While a day is dropped that may be NULL.
+SELECT CAST(PARTITION_DESCRIPTION AS SIGNED), COALESCE(TABLE_ROWS, 0) FROM information_schema.PARTITIONS
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'runs' AND PARTITION_NAME <> 'day_start'
   AND CAST(PARTITION_DESCRIPTION AS SIGNED) BETWEEN 1 AND :until_at
 ORDER BY PARTITION_ORDINAL_POSITION
