@@ -14,6 +14,7 @@ import asyncio
 import resource
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from math import inf
 from multiprocessing import get_context
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,16 +58,18 @@ class Recorded(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=count, default=400_000, metavar="N", help="that wait (400,000)")
+    parser.add_argument("--seconds", type=count, metavar="S", help="stop after this long, however many still wait")
     parser.add_argument("--alone", action="store_true", help="without what a user would pick instead")
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     with world(progress, shard_count=1) as here:
-        return measure_record(here, args.runs, args.alone)
+        return measure_record(here, args.runs, args.alone, args.seconds)
 
 
-def measure_record(here: World, runs: int, alone: bool = True) -> dict[str, Any]:
-    """``record_per_s`` and what goes with it, of so many runs of a day of its own; a new world's first use."""
+def measure_record(here: World, runs: int, alone: bool = True, seconds: int | None = None) -> dict[str, Any]:
+    """``record_per_s`` and what goes with it, of so many runs of a day of its own; a new world's first use. With
+    ``seconds``, which may be over before all is recorded, only what does not need that."""
     from engine.history.schema import create_history  # whoever types another command does not load the driver
 
     node = CassandraServer(here.folder / "cassandra", say=here.progress)
@@ -79,18 +82,19 @@ def measure_record(here: World, runs: int, alone: bool = True) -> dict[str, Any]
         asyncio.run(_prepare(here, runs))
         before = _cpu(here, node)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-            recorded = apart.submit(_record, settings).result()
+            recorded = apart.submit(_record, settings, seconds).result()
         used = [after - was for after, was in zip(_cpu(here, node), before, strict=True)]
         here.progress(f"{recorded.runs:,} runs recorded in {recorded.wall_s:.1f} s")
         figures = {
             "record_per_s": round(recorded.runs / recorded.wall_s),
-            "noted_after_s": round(recorded.noted_after_s, 1),
             "recorder_mib": recorded.memory_mib,
             "recorder_us_per_run": round(recorded.cpu_s * 1e6 / recorded.runs, 1),
             "mysqld_us_per_run": round(used[0] * 1e6 / recorded.runs, 1),
             "cassandra_us_per_run": round(used[1] * 1e6 / recorded.runs, 1),
-            **asyncio.run(_read(settings)),
         }
+        if seconds is not None:
+            return figures
+        figures |= {"noted_after_s": round(recorded.noted_after_s, 1), **asyncio.run(_read(settings))}
         return figures if alone else figures | asyncio.run(_one_by_one(settings))
 
 
@@ -108,12 +112,13 @@ def _cpu(here: World, node: CassandraServer) -> tuple[float, float]:
     return cpu_s(here.mysqld_pids()), cpu_s([node.pid])
 
 
-def _record(settings: Settings) -> Recorded:
-    return asyncio.run(_record_all(settings))
+def _record(settings: Settings, seconds: int | None) -> Recorded:
+    return asyncio.run(_record_all(settings, seconds))
 
 
-async def _record_all(settings: Settings) -> Recorded:
-    """In a process of its own: the stage until nothing waits any more, and then until all of it is noted."""
+async def _record_all(settings: Settings, seconds: int | None) -> Recorded:
+    """In a process of its own: the stage until nothing waits any more, and then until all of it is noted; or
+    until the time is over."""
     from engine.history.session import durable_after_ms
 
     written: list[int] = []
@@ -134,10 +139,11 @@ async def _record_all(settings: Settings) -> Recorded:
         durable_after_ms(settings.cassandra_sync_ms),
     )
     begun_ms, cpu = clock.boot_ms(), resource.getrusage(resource.RUSAGE_SELF)
-    while await stage.run_once(clock.now_ms()):
+    until_ms = begun_ms + seconds * 1000 if seconds else inf
+    while await stage.run_once(clock.now_ms()) and clock.boot_ms() < until_ms:
         pass
     took_s, used = (clock.boot_ms() - begun_ms) / 1000, resource.getrusage(resource.RUSAGE_SELF)
-    while stage.unconfirmed:
+    while stage.unconfirmed and seconds is None:
         await asyncio.sleep(0.1)
         await stage.run_once(clock.now_ms())
     noted_s = (clock.boot_ms() - begun_ms) / 1000

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from api import past_runs
+from engine.__main__ import main
 from engine.clock import wall_ms
+from engine.commands import runs_export
 from engine.config import Dsn
 from engine.contact import Contact
 from engine.events import Events
@@ -106,6 +110,22 @@ def test_a_run_is_listed_once_whether_it_stands_in_one_store_or_in_both(
         monkeypatch.setattr(past_runs, "FILTERED_ROWS", 4)
         assert job.listed("state=cancelled&page_size=3") == cancelled
         assert job.listed("page_size=7") == job.times
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_an_export_has_each_run_once_from_both_stores(
+    shard_dsn: Dsn, contact: Contact, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    monkeypatch.setattr(runs_export, "PAGE_RUNS", 7)
+    with listed(shard_dsn, contact) as job:
+        monkeypatch.setenv("SECONDZERO_URL", f"http://127.0.0.1:{job.tenant.server.port}")
+        monkeypatch.setenv("SECONDZERO_API_KEY", str(job.tenant.key))
+        first, last = job.times[-2], job.times[1]
+        span = ("--from", format_time(first), "--to", format_time(last))
+        assert main(["runs", "export", "--job", "job", *span, "--format", form]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        runs = [json.loads(line) for line in lines] if form == "jsonl" else list(csv.DictReader(lines))
+        assert [parse_time(run["scheduled_at"]) for run in runs] == [at for at in job.times if first <= at <= last]
 
 
 def test_a_run_that_has_left_mysql_is_answered_with_its_attempts(shard_dsn: Dsn, contact: Contact) -> None:
