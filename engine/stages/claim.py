@@ -22,6 +22,7 @@ from engine.stages.take import Take, Taking
 from engine.stages.versions import Versions
 from engine.store.connection import Row
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 
 CANDIDATES_MAX = 1_000
 
@@ -113,7 +114,7 @@ class Claim:
         if not self._unknown:
             return
         rows: list[Row] = [(*run.key, run.attempt) for run in self._unknown]
-        values = {**_bounds([run.key for run in self._unknown]), "worker_id": self._unknown[0].worker_id}
+        values = {**time_bounds(rows), "worker_id": self._unknown[0].worker_id}
         async with self._shard.connection() as connection:
             found = await connection.fetch_rows(
                 "my_planned_runs", rows, values, bytes_max=self._shard.packet_bytes_max
@@ -122,8 +123,3 @@ class Claim:
         unknown, self._unknown = self._unknown, []
         self._hold([run for run in unknown if run.identity in mine])
         self._events.emit("commit.resolved", step="claim", stood=len(mine), asked=len(unknown))
-
-
-def _bounds(keys: Sequence[RunKey]) -> dict[str, int]:
-    times = [key.scheduled_at_ms for key in keys]
-    return {"from_at": min(times), "to_at": max(times)}

@@ -31,6 +31,7 @@ from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection
 from engine.store.lists import SkipRow
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 from engine.store.tenants import Tenant, Tenants
 
 NOTICES_PER_ROUND = 100
@@ -127,10 +128,9 @@ class Notify:
         self, notices: Sequence[Notice]
     ) -> tuple[dict[RunPlace, Found], dict[RunPlace, CallPlan | Exception]]:
         keys = sorted({notice.run_key for notice in notices})
-        bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
         bytes_max = self._shard.packet_bytes_max
         async with self._shard.connection() as connection:
-            rows = await connection.fetch_rows("noticed_runs", keys, bounds, bytes_max=bytes_max)
+            rows = await connection.fetch_rows("noticed_runs", keys, time_bounds(keys), bytes_max=bytes_max)
             found = {(row[0], row[2], row[3]): Found(row[1], RunRow(*row[2:])) for row in rows}
             ranges = [key for key in keys if key not in found]
             if ranges:

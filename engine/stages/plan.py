@@ -29,7 +29,7 @@ from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection, Duplicate
 from engine.store.rollups import note_recounts
 from engine.store.shard import Shard
-from engine.store.statements import BATCH_ROWS_MAX
+from engine.store.statements import BATCH_ROWS_MAX, time_bounds
 
 # Jobs locked in one transaction: their Python work (some 10 ms) must not hold up firing for longer.
 JOBS_PER_BATCH = 1_000
@@ -279,7 +279,7 @@ class Plan:
     async def _insert_over_what_is_there(self, batch: Batch, connection: Connection) -> None:
         """An existing row is left alone, unless it was withdrawn: then it is opened again with the next attempt."""
         bytes_max = self._shard.packet_bytes_max
-        days = _bounds(batch.runs)
+        days = time_bounds(batch.runs)
         keys = [row[:3] for row in batch.runs]
         rows = await connection.fetch_rows("lock_runs_of_keys", keys, days, bytes_max=bytes_max)
         there = {RunKey(*row[:3]): row for row in rows}
@@ -309,7 +309,7 @@ class Plan:
             found = await connection.fetch_rows(
                 "my_planned_runs",
                 rows,
-                {**_bounds(rows), "worker_id": self._unknown[0].worker_id},
+                {**time_bounds(rows), "worker_id": self._unknown[0].worker_id},
                 bytes_max=self._shard.packet_bytes_max,
             )
         mine = {(RunKey(*row[:3]), row[3]) for row in found}
@@ -357,12 +357,6 @@ def _reopened(row: tuple[object, ...], attempt_there: int) -> tuple[object, ...]
     """A row of ``insert_runs`` as one of ``reopen_runs``."""
     partition_id, scheduled_at, job_id, _, version, state, priority, _, _, worker_id, lease_until = row
     return partition_id, scheduled_at, job_id, version, state, priority, attempt_there + 1, worker_id, lease_until
-
-
-def _bounds(rows: Sequence[Sequence[object]]) -> dict[str, int]:
-    """Constant bounds of scheduled_at, so that only the days in question are touched."""
-    times = [int(row[1]) for row in rows]  # type: ignore[call-overload]
-    return {"from_at": min(times), "to_at": max(times)}
 
 
 assert JOBS_PER_BATCH <= BATCH_ROWS_MAX  # noqa: S101 - one statement advances a batch

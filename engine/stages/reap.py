@@ -19,7 +19,7 @@ from engine.rules.notices import About, notice_row
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection
 from engine.store.shard import Shard
-from engine.store.statements import Value
+from engine.store.statements import Value, time_bounds
 
 RUNS_PER_BATCH = 1_000
 ORPHANS_INTERVAL_MS = 5_000
@@ -179,8 +179,7 @@ class Reap:
     async def _give_back(
         self, connection: Connection, worker_id: int, keys: Sequence[RunKey], now_ms: int
     ) -> Sequence[Fate]:
-        bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
-        fence = {**bounds, "worker_id": worker_id}
+        fence = {**time_bounds(keys), "worker_id": worker_id}
         bytes_max = self._shard.packet_bytes_max
         rows = await connection.fetch_rows("lock_dead_runs", keys, fence, bytes_max=bytes_max)
         runs = sorted((DeadRun(*row) for row in rows), key=lambda run: run.key)

@@ -30,7 +30,7 @@ from engine.rows import AttemptRow, FinishedRun, Report, RunRow
 from engine.stages.days import DAY_MS
 from engine.store.connection import Row
 from engine.store.shard import Shard
-from engine.store.statements import Value
+from engine.store.statements import Value, time_bounds
 
 # A piece: as many runs as a statement of ours has rows, and no more than 8 MB of attempts and 16 MB of reports.
 RUNS_MAX = 2_000
@@ -254,7 +254,7 @@ class RecordHistory:
             return
         keys = sorted(RunKey(*row[:3]) for row in rows)
         async with self._shard.connection() as connection:
-            bounds, bytes_max = _bounds(keys), self._shard.packet_bytes_max
+            bounds, bytes_max = time_bounds(keys), self._shard.packet_bytes_max
             attempts = await connection.fetch_rows("attempts_of_runs", keys, bounds, bytes_max=bytes_max)
             reports = await connection.fetch_rows("reports_of_runs", keys, bounds, bytes_max=bytes_max)
         runs = _finished(*([row[1:] for row in table] for table in (rows, sorted(attempts), reports)))
@@ -266,7 +266,7 @@ class RecordHistory:
     async def _note_again(self, fences: Sequence[tuple[int, int, int, int]]) -> None:
         async with self._shard.connection() as connection:
             await connection.execute_rows(
-                "note_recorded_again", fences, _bounds(fences), bytes_max=self._shard.packet_bytes_max
+                "note_recorded_again", fences, time_bounds(fences), bytes_max=self._shard.packet_bytes_max
             )
 
     async def _tell_backlog(self, now_ms: int) -> None:
@@ -310,10 +310,6 @@ def _finished(runs: Iterable[Row], attempts: Iterable[Row], reports: Iterable[Ro
 def _fence(row: Row) -> tuple[int, int, int, int]:
     """Of a row of ``retried_runs``."""
     return (*row[:3], row[6])
-
-
-def _bounds(keys: Sequence[Sequence[int]]) -> dict[str, int]:
-    return {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
 
 
 def _key(row: Sequence[Any]) -> tuple[Any, ...]:

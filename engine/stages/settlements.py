@@ -19,6 +19,7 @@ from engine.rules.retry import Verdict
 from engine.stages.held import HeldRun
 from engine.store.connection import Connection, Part
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 
 # A run whose scheduled time is older than this may have been passed by the mark, and then has a row in deferred.
 MAYBE_SWEPT_MS = 30_000
@@ -91,7 +92,7 @@ class Settlements:
         self, connection: Connection, batch: Sequence[Settlement], worker_id: int, now_ms: int
     ) -> Sequence[Settlement]:
         """All of one holder's, in one transaction; returns those that were still its own."""
-        fence = {**_bounds(batch), "worker_id": worker_id}
+        fence = _fence(batch, worker_id)
         plain = all(settlement.plain for settlement in batch) and not self._maybe_swept(batch, now_ms)
         if not plain:
             batch = await self._still_mine(connection, batch, fence)
@@ -103,7 +104,7 @@ class Settlements:
         self, connection: Connection, batch: Sequence[Settlement], worker_id: int, now_ms: int
     ) -> None:
         """The same for runs that this transaction has locked and seen to be the holder's own."""
-        await self._write(connection, batch, {**_bounds(batch), "worker_id": worker_id}, now_ms, plain=False)
+        await self._write(connection, batch, _fence(batch, worker_id), now_ms, plain=False)
 
     async def write_completed(
         self, connection: Connection, batch: Sequence[Settlement], worker_id: int, now_ms: int
@@ -113,7 +114,7 @@ class Settlements:
         False where one was not the holder's own any more, or is to be cancelled: then the transaction is rolled back.
         """
         answers = await connection.run_parts(
-            Part("complete_runs", {**_bounds(batch), "worker_id": worker_id}, [each.row for each in batch]),
+            Part("complete_runs", _fence(batch, worker_id), [each.row for each in batch]),
             Part("delete_deferred", rows=[each.run.key for each in batch]),
             bytes_max=self._shard.packet_bytes_max,
         )
@@ -170,7 +171,7 @@ class Settlements:
             return
         bytes_max = self._shard.packet_bytes_max
         keys = [settlement.run.key for settlement in dead]
-        values = {**_bounds(dead), "now_ms": now_ms}
+        values = {**time_bounds(keys), "now_ms": now_ms}
         await connection.execute_rows("insert_dead_letters", keys, values, bytes_max=bytes_max)
 
     async def _notify(self, connection: Connection, batch: Sequence[Settlement], now_ms: int) -> None:
@@ -243,6 +244,5 @@ def _attempt_row(settlement: Settlement) -> tuple[object, ...]:
     )
 
 
-def _bounds(batch: Sequence[Settlement]) -> dict[str, int]:
-    times = [settlement.run.key.scheduled_at_ms for settlement in batch]
-    return {"from_at": min(times), "to_at": max(times)}
+def _fence(batch: Sequence[Settlement], worker_id: int) -> dict[str, int]:
+    return {**time_bounds(settlement.run.key for settlement in batch), "worker_id": worker_id}

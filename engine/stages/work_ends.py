@@ -20,6 +20,7 @@ from engine.stages.settlements import Settlement, Settlements
 from engine.stages.versions import LEASE_BEYOND_TIMEOUT_MS, CallPlan, Versions
 from engine.store.connection import Connection, Row
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 
 # What a run is settled by whose version cannot be read: the default policies.
 _UNREADABLE = CallPlan(UNREADABLE, Guard())
@@ -162,9 +163,7 @@ _DETAILS: dict[Deed | Lapse, str] = {Deed.RELEASE: "released", Lapse.DEADLINE: "
 async def lock_work(connection: Connection, keys: Sequence[RunKey], bytes_max: int) -> dict[RunKey, WorkRow]:
     """These runs, locked in the order of their keys."""
     wanted = sorted(set(keys))
-    times = [key.scheduled_at_ms for key in wanted]
-    bounds = {"from_at": min(times), "to_at": max(times)}
-    rows: list[Row] = await connection.fetch_rows("lock_work", wanted, bounds, bytes_max=bytes_max)
+    rows: list[Row] = await connection.fetch_rows("lock_work", wanted, time_bounds(wanted), bytes_max=bytes_max)
     return {RunKey(*row[:3]): WorkRow(*row) for row in rows}
 
 

@@ -14,7 +14,7 @@ from engine.store.lists import AFTER_EVERY_NAME, ROWS_READ_MAX
 from engine.store.requests import Finish, do_nothing
 from engine.store.rollups import note_recounts
 from engine.store.shard import Shard
-from engine.store.statements import Value
+from engine.store.statements import Value, time_bounds
 
 # Above every key, and later than every time.
 _KEY_MAX = (1 << 63) - 1
@@ -167,7 +167,7 @@ async def _revive(
     connection: Connection, tenant_id: int, keys: Sequence[RunKey], bytes_max: int
 ) -> list[OpenRun]:
     """Those whose failed runs are there."""
-    bounds = {"from_at": min(key[1] for key in keys), "to_at": max(key[1] for key in keys)}
+    bounds = time_bounds(keys)
     values = {**bounds, "tenant_id": tenant_id}
     runs = sorted(map(open_run, await connection.fetch_rows("lock_failed_runs", keys, values, bytes_max=bytes_max)))
     if runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 
 # A run's key and its attempt.
 Fence = tuple[int, int, int, int]
@@ -16,7 +17,7 @@ async def delete_ended(shard: Shard, runs: Sequence[Fence]) -> int:
     async def transaction() -> int:
         async with shard.transaction() as connection:
             bytes_max = shard.packet_bytes_max
-            bounds = {"from_at": min(run[1] for run in runs), "to_at": max(run[1] for run in runs)}
+            bounds = time_bounds(runs)
             rows = await connection.fetch_rows("lock_ended_runs", sorted(runs), bounds, bytes_max=bytes_max)
             keys = sorted(row[:3] for row in rows)
             if keys:

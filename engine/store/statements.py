@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine._native import batch
 
@@ -61,6 +61,16 @@ def bind_rows(
     tail = _bound_part(statement, values, at + 1, len(statement.params))
     opener = _ROW_OPENERS[statement.params[at]]
     return batch.build(head, rows, tail, opener, BATCH_ROWS_MAX, bytes_max)
+
+
+def time_bounds(keys: Iterable[Sequence[Any]]) -> dict[str, int]:
+    """``:from_at`` and ``:to_at`` of a statement about these runs (RunKey, or rows that begin as one; at least one):
+    their first and their last scheduled time, in milliseconds, inclusive.
+
+    MySQL looks only into the days between two constants; a join with the keys alone would look into every day.
+    """
+    times = [key[1] for key in keys]
+    return {"from_at": min(times), "to_at": max(times)}
 
 
 def render(value: Value) -> str:

@@ -10,6 +10,7 @@ from engine.model import Definition, Reason, RunState, Trigger
 from engine.rules.changes import HELD_UNTIL_MS, OpenRun
 from engine.store.changes.change import Change
 from engine.store.connection import Connection, Row
+from engine.store.statements import time_bounds
 
 
 async def open_runs(change: Change) -> list[OpenRun]:
@@ -73,7 +74,7 @@ async def withdraw(change: Change, runs: Sequence[OpenRun]) -> None:
 
 
 async def withdraw_rows(connection: Connection, runs: Sequence[OpenRun], bytes_max: int) -> None:
-    found = await connection.execute_rows("withdraw_runs", fences(runs), bounds(runs), bytes_max=bytes_max)
+    found = await connection.execute_rows("withdraw_runs", fences(runs), time_bounds(runs), bytes_max=bytes_max)
     if found != len(runs):
         raise Conflict(f"withdrew {found} of {len(runs)} runs")
     await _forget(connection, runs, bytes_max)
@@ -100,7 +101,7 @@ async def end_rows(
     now_ms: int,
     bytes_max: int,
 ) -> None:
-    values = bounds(runs) | {"state": state, "reason": reason, "now_ms": now_ms}
+    values = time_bounds(runs) | {"state": state, "reason": reason, "now_ms": now_ms}
     found = await connection.execute_rows("end_open_runs", fences(runs), values, bytes_max=bytes_max)
     if found != len(runs):
         raise Conflict(f"ended {found} of {len(runs)} runs")
@@ -117,9 +118,3 @@ async def _forget(connection: Connection, runs: Sequence[OpenRun], bytes_max: in
 def fences(runs: Iterable[OpenRun]) -> list[tuple[int, int, int, int]]:
     """What a write names each run by: nothing changes where its attempt has moved on."""
     return sorted((run.partition_id, run.scheduled_at_ms, run.job_id, run.attempt) for run in runs)
-
-
-def bounds(runs: Iterable[OpenRun]) -> dict[str, int]:
-    """Constant bounds of scheduled_at, so that only the days in question are touched."""
-    times = [run.scheduled_at_ms for run in runs]
-    return {"from_at": min(times), "to_at": max(times)}

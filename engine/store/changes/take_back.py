@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from engine.model import JobState, Reason, RunKey, RunState
 from engine.rules.changes import HELD_UNTIL_MS, Deed, OpenRun, on_taken_back
-from engine.store.changes.open_runs import bounds, end_rows, fences, open_run, replaced_among, withdraw_rows
+from engine.store.changes.open_runs import end_rows, fences, open_run, replaced_among, withdraw_rows
 from engine.store.connection import Connection
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 
 
 async def take_back(shard: Shard, worker_id: int, runs: Sequence[tuple[RunKey, int]], now_ms: int) -> int:
@@ -36,8 +37,7 @@ async def _lock_unstarted(
     connection: Connection, worker_id: int, runs: Sequence[tuple[RunKey, int]], bytes_max: int
 ) -> list[OpenRun]:
     keys = sorted((*key, attempt) for key, attempt in runs)
-    times = [key.scheduled_at_ms for key, _ in runs]
-    values = {"from_at": min(times), "to_at": max(times), "worker_id": worker_id}
+    values = {**time_bounds(keys), "worker_id": worker_id}
     rows = await connection.fetch_rows("lock_unstarted_runs", keys, values, bytes_max=bytes_max)
     return [open_run(row) for row in rows]
 
@@ -64,7 +64,7 @@ async def _put_back(
             await end_rows(connection, ended, RunState.SKIPPED, reason, now_ms, bytes_max)
     waiting = [run for run, deed in deeds.items() if deed in (Deed.HOLD, Deed.STAND)]
     if waiting:
-        await connection.execute_rows("let_runs_wait", fences(waiting), bounds(waiting), bytes_max=bytes_max)
+        await connection.execute_rows("let_runs_wait", fences(waiting), time_bounds(waiting), bytes_max=bytes_max)
         due = [(*run[:3], *_due_again(run, deeds[run], now_ms), run.priority, run.tenant_id) for run in waiting]
         await connection.execute_rows("insert_deferred", sorted(due), bytes_max=bytes_max)
 
