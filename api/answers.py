@@ -150,6 +150,17 @@ ANSWERS: dict[str, Schema] = {
     "RunWithAttempts": _object(_RUN | {"attempt_list": _list(ref("Attempt"))}, _RUN_OPTIONAL | _OF_FUNCTION),
     "WorkClaimed": _object({"runs": _list(ref("Work"))}),
     "Work": _object(_WORK),
+    "WorkEnds": _object(
+        {
+            "results": _list(
+                _object(
+                    {"status": {"type": "integer"}},
+                    {"run": ref("Run"), "problem": ref("Problem")},
+                    "In the order of the call; each like the answer to a call of its own.",
+                )
+            )
+        }
+    ),
     "WorkRenewed": _object(
         {"stop": {"anyOf": [{"type": "boolean"}, {"type": "string", "enum": _STOPS}]}, "lease_until": TIME},
         says="Where `stop` is not false, the worker is to stop, and says how it ended all the same.",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from api.definitions import JOB
-from api.errors import INTERNAL, Problem, invalid, problem_of
+from api.errors import INTERNAL, invalid
 from api.fields import Reading
 from api.idempotency import HEADER, again, claim_key, kept, once_of
 from api.jobs import Terms, create_many, delete_one, put_one
@@ -111,12 +111,7 @@ def _shown(call: Call, name: str, answer: Answer | BaseException) -> dict[str, A
     """One item's result; a problem of one is no other's."""
     if isinstance(answer, Answer):
         return {"name": name, "status": answer.status, "job" if answer.status < 400 else "problem": answer.body}
-    if not isinstance(answer, Exception):
-        raise answer
-    problem = problem_of(answer)
-    if problem is None:
-        call.service.events.emit("api.failed", request_id="batch", path=call.request.scope["path"], error=answer)
-        problem = Problem(INTERNAL, "this item failed; it is on record here")
+    problem = call.problem_of_one(answer)
     return {"name": name, "status": problem.kind.status, "problem": problem.document()}
 
 

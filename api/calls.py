@@ -264,6 +264,16 @@ CALLS: dict[tuple[str, str], Doc] = {
         body_required=True,
         example={"functions": ["reports.daily"], "max": 5},
     ),
+    ("POST", "/v1/work:complete"): Doc(
+        "complete_works",
+        "End several runs well",
+        "Work",
+        {200: "WorkEnds"},
+        "What ends at the same moment, in one call. Each run has an answer of its own: one that is another's by now"
+        " changes nothing for the rest. Said again, all is answered as before.",
+        body=work.COMPLETE_SOME,
+        body_required=True,
+    ),
     ("POST", "/v1/work/{token}:heartbeat"): Doc(
         "heartbeat_work",
         "Say that a run is being worked on",

@@ -43,6 +43,10 @@ class Gather(Generic[A, R]):
         self._begun_at = 0.0
 
     async def ask(self, question: A) -> R:
+        return await self.put(question)
+
+    def put(self, question: A) -> asyncio.Future[R]:
+        """What will be the answer; for callers with several questions, which go together."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         if self._may_begin():
@@ -51,7 +55,7 @@ class Gather(Generic[A, R]):
             runner = asyncio.create_task(self._run())
             self._runners.add(runner)  # the loop keeps no reference of its own
             runner.add_done_callback(self._runners.discard)
-        return await future
+        return future
 
     def _may_begin(self) -> bool:
         if self._running == 0:

@@ -15,6 +15,7 @@ from starlette.types import Message, Receive
 
 from api.errors import (
     BAD_REQUEST,
+    INTERNAL,
     NOT_ACCEPTABLE,
     NOT_JSON,
     PRECONDITION_FAILED,
@@ -22,6 +23,7 @@ from api.errors import (
     UNSUPPORTED_MEDIA_TYPE,
     Problem,
     invalid,
+    problem_of,
 )
 from api.fields import Reading
 from api.names import name_faults
@@ -95,6 +97,16 @@ class Call:
             return read_json(self.body)
         except NotJson as error:
             raise Problem(NOT_JSON, str(error)) from error
+
+    def problem_of_one(self, error: BaseException | None) -> Problem:
+        """What one item of a call for several is answered; a mistake of ours is told as an event, not to the caller."""
+        if not isinstance(error, Exception):
+            raise error or AssertionError("an item without an answer")
+        problem = problem_of(error)
+        if problem is None:
+            self.service.events.emit("api.failed", request_id="item", path=self.request.scope["path"], error=error)
+            problem = Problem(INTERNAL, "this item failed; it is on record here")
+        return problem
 
     def query(self, record: Record) -> Any:
         """The query's parameters; 422 for every one that is wrong or not known here, 400 for what is no query at all.

@@ -50,6 +50,7 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         worked("/v1/work/{token:name}:complete", work.complete),
         worked("/v1/work:claim", work.claim),
+        worked("/v1/work:complete", work.complete_some),
         worked("/v1/work/{token:name}:heartbeat", work.heartbeat),
         worked("/v1/work/{token:name}:fail", work.fail),
         worked("/v1/work/{token:name}:release", work.release),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -53,9 +54,16 @@ HEARTBEAT = Record(
     },
     _as_given,
 )
-COMPLETE = Record(
-    "WorkComplete",
-    {"result": Slot(AnyValue(RESULT_BYTES_MAX), "Any JSON value, kept with the run.")},
+RESULT = Slot(AnyValue(RESULT_BYTES_MAX), "Any JSON value, kept with the run.")
+COMPLETE = Record("WorkComplete", {"result": RESULT}, _as_given)
+COMPLETED = Record(
+    "WorkCompleted",
+    {"token": Slot(Text(TOKEN_CHARS), "From a claim.", required=True), "result": RESULT},
+    _as_given,
+)
+COMPLETE_SOME = Record(
+    "WorkCompleteSome",
+    {"runs": Slot(ListOf(COMPLETED, RUNS_MAX, 1), "Those that have ended, with their results.", required=True)},
     _as_given,
 )
 FAIL = Record(
@@ -103,9 +111,19 @@ async def heartbeat(call: Call) -> Answer:
 
 async def complete(call: Call) -> Answer:
     """POST /v1/work/{token}:complete"""
-    said = await call.fields(COMPLETE)
-    result = orjson.dumps(said["result"]) if said.get("result") is not None else None
-    return await _end(call, Deed.COMPLETE, result=result)
+    return await _end(call, Deed.COMPLETE, result=_result(await call.fields(COMPLETE)))
+
+
+async def complete_some(call: Call) -> Answer:
+    """POST /v1/work:complete"""
+    said = (await call.fields(COMPLETE_SOME))["runs"]
+    place = call.service.work
+    fences = [place.fence(call.tenant_id, each["token"]) for each in said]
+    known = [
+        End(fence, Deed.COMPLETE, result=_result(each)) for fence, each in zip(fences, said, strict=True) if fence
+    ]
+    ended = iter(await place.end_all(known))
+    return Answer({"results": [_shown_end(call, fence, next(ended) if fence else None) for fence in fences]})
 
 
 async def fail(call: Call) -> Answer:
@@ -130,11 +148,32 @@ async def _end(call: Call, deed: Deed, **said: Any) -> Answer:
     return Answer(show_run(ended.name or "", ended, call.now_ms))
 
 
+def _shown_end(call: Call, fence: Fence | None, ended: WorkRow | Stale | BaseException | None) -> dict[str, Any]:
+    """One of several ends as it would be answered alone."""
+    if isinstance(ended, WorkRow):
+        return {"status": 200, "run": show_run(ended.name or "", ended, call.now_ms)}
+    if fence is None:
+        problem = _no_work()
+    elif isinstance(ended, Stale):
+        problem = _stale(fence, ended)
+    else:
+        problem = call.problem_of_one(ended)
+    return {"status": problem.kind.status, "problem": problem.document()}
+
+
+def _result(said: Mapping[str, Any]) -> bytes | None:
+    return orjson.dumps(said["result"]) if said.get("result") is not None else None
+
+
 def _fence(call: Call) -> Fence:
     fence = call.service.work.fence(call.tenant_id, call.path["token"])
     if fence is None:
-        raise not_found("work; a token is one that a claim of this tenant has answered")
+        raise _no_work()
     return fence
+
+
+def _no_work() -> Problem:
+    return not_found("work; a token is one that a claim of this tenant has answered")
 
 
 def _stale(fence: Fence, stale: Stale) -> Problem:

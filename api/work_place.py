@@ -5,6 +5,7 @@ Heartbeats and ends of the same moment share a transaction for each shard, as PU
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import struct
@@ -90,7 +91,14 @@ class WorkPlace:
 
     async def end(self, end: End) -> WorkRow | Stale:
         """The end of a worker's hold, on the shard of its run."""
-        return await self._ends[self._placement.shard_of(end.fence.key.partition_id)].ask(end)
+        return await self._put(end)
+
+    async def end_all(self, ends: Sequence[End]) -> list[WorkRow | Stale | BaseException]:
+        """Ends of several holds, each with its own answer or error, in their order."""
+        return await asyncio.gather(*(self._put(end) for end in ends), return_exceptions=True)
+
+    def _put(self, end: End) -> asyncio.Future[WorkRow | Stale]:
+        return self._ends[self._placement.shard_of(end.fence.key.partition_id)].put(end)
 
     def token(self, tenant_id: int, fence: Fence) -> str:
         """What a worker shows that it holds this run: opaque, signed, of this tenant alone."""

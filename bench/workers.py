@@ -1,4 +1,8 @@
-"""Workers of a bench: slots that claim function runs and complete them at once, over plain keep-alive connections."""
+"""Workers of a bench: slots that claim function runs and complete them at once, over plain keep-alive connections.
+
+They speak as a ``Worker`` of the client does (client/secondzero_client/ends.py): what has ended at the same moment is
+told in one call, the first of it a little later.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from engine.clock import SystemClock
 from engine.rules.timestamps import parse_time
 
 WAIT = "5s"
+# As in the client.
+GATHER_S, RESULTS_MAX = 0.002, 30
 
 
 class Start(NamedTuple):
@@ -72,9 +78,10 @@ class Worker:
     """So many slots that share one claimer, as a worker's process has them."""
 
     def __init__(self, url: str, key: str, functions: list[str], slots: int, starts: list[Start]) -> None:
-        self._claimer = Connection(url, key)
-        self._slots = [Connection(url, key) for _ in range(slots)]
-        self._free = deque(self._slots)
+        self._claimer, self._reporter = Connection(url, key), Connection(url, key)
+        self._free = slots
+        self._done: deque[tuple[dict[str, Any], int]] = deque()
+        self._reporting = False
         self._functions = functions
         self._starts = starts
         self._clock = SystemClock()
@@ -88,31 +95,42 @@ class Worker:
             while True:
                 await self._claim()
         finally:
-            for connection in (self._claimer, *self._slots):
+            for connection in (self._claimer, self._reporter):
                 connection.close()
 
     async def _claim(self) -> None:
         while not self._free:
             self._freed.clear()
             await self._freed.wait()
-        asked = {"functions": self._functions, "max": len(self._free), "wait": WAIT}
+        asked = {"functions": self._functions, "max": self._free, "wait": WAIT}
         status, answer = await self._claimer.post("/v1/work:claim", orjson.dumps(asked))
         if status != 200:
             self.refused += 1
             await asyncio.sleep(0.1)
             return
         started_ms = self._clock.now_ms()
-        for run in answer["runs"]:
-            task = asyncio.get_running_loop().create_task(self._complete(self._free.popleft(), run, started_ms))
+        self._free -= len(answer["runs"])
+        self._done += [(run, started_ms) for run in answer["runs"]]
+        if not self._reporting and self._done:
+            self._reporting = True
+            task = asyncio.get_running_loop().create_task(self._report())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _complete(self, slot: Connection, run: dict[str, Any], started_ms: int) -> None:
-        status, _ = await slot.post(f"/v1/work/{run['token']}:complete", b"{}")
-        if status == 200:
-            due_ms = parse_time(run["scheduled_at"])
-            self._starts.append(Start(run["job"], due_ms, started_ms, self._clock.now_ms()))
-        else:
-            self.refused += 1
-        self._free.append(slot)
-        self._freed.set()
+    async def _report(self) -> None:
+        """What has ended meanwhile goes with the next call."""
+        await asyncio.sleep(GATHER_S)
+        while self._done:
+            batch = [self._done.popleft() for _ in range(min(len(self._done), RESULTS_MAX))]
+            body = orjson.dumps({"runs": [{"token": run["token"]} for run, _ in batch]})
+            status, answer = await self._reporter.post("/v1/work:complete", body)
+            results = answer["results"] if status == 200 else [{"status": status}] * len(batch)
+            ended_ms = self._clock.now_ms()
+            for (run, started_ms), result in zip(batch, results, strict=True):
+                if result["status"] == 200:
+                    self._starts.append(Start(run["job"], parse_time(run["scheduled_at"]), started_ms, ended_ms))
+                else:
+                    self.refused += 1
+            self._free += len(batch)
+            self._freed.set()
+        self._reporting = False

@@ -33,6 +33,7 @@ from secondzero_client.shapes import (
     SigningSecrets,
     Usage,
     WorkClaimed,
+    WorkEnds,
     WorkRenewed,
 )
 
@@ -224,6 +225,13 @@ def heartbeat_work(token: str, *, progress: int | None = None, note: str | None 
 def complete_work(token: str, result: Any = None) -> Request[Run]:
     """The run has succeeded. Conflict: it is no longer ours."""
     return _work(token, "complete", {"result": result})
+
+
+def complete_works(completed: Sequence[tuple[str, Any]]) -> Request[WorkEnds]:
+    """Several runs have succeeded: (token, result) of each, answered in their order. 200 says nothing of the single
+    ones: each has its own status, 409 where it is no longer ours."""
+    runs = [{"token": token, "result": result} for token, result in completed]
+    return Request("POST", "/v1/work:complete", body={"runs": runs})
 
 
 def fail_work(token: str, error: str, *, retryable: bool = True, retry_after: str | None = None) -> Request[Run]:

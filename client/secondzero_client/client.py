@@ -104,6 +104,7 @@ class Calls:
     claim_work = Call(calls.claim_work)
     heartbeat_work = Call(calls.heartbeat_work)
     complete_work = Call(calls.complete_work)
+    complete_works = Call(calls.complete_works)
     fail_work = Call(calls.fail_work)
     release_work = Call(calls.release_work)
     get_livez = Call(calls.get_livez)

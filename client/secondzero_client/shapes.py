@@ -322,6 +322,21 @@ class WorkClaimed(TypedDict):
     runs: list[Work]
 
 
+class _WorkEnd(TypedDict):
+    status: int
+
+
+class WorkEnd(_WorkEnd, total=False):
+    """One of several: the run as it has ended, or why nothing was changed."""
+
+    run: Run
+    problem: dict[str, Any]
+
+
+class WorkEnds(TypedDict):
+    results: list[WorkEnd]
+
+
 class WorkRenewed(TypedDict):
     """``stop``: false, or why to stop: "cancelled" or "deadline"."""
 

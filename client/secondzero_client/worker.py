@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from secondzero_client.client import Client
+from secondzero_client.ends import Ends
 from secondzero_client.errors import ApiError, Conflict, NotFound, SecondZeroError, Unavailable
 from secondzero_client.execution import Held, in_process, in_thread, preload
 from secondzero_client.heartbeats import CANCELLED, Heartbeats
@@ -156,6 +157,7 @@ class _Work:
         self._stopping = stopping
         self._heartbeats = Heartbeats(client, concurrency)
         self._held: dict[str, Held] = {}
+        self._ends = Ends(client, lambda: len(self._held))
         self._changed = threading.Condition()
         self._claimed: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
         self._slots = 0
@@ -268,7 +270,7 @@ class _Work:
     def _report(self, held: Held, outcome: Done | Failed) -> None:
         if isinstance(outcome, Done):
             try:
-                self._client.complete_work(held.token, outcome.result)
+                self._ends.complete(held.token, outcome.result)
                 return
             except Conflict:
                 raise

@@ -63,6 +63,56 @@ def test_a_run_is_claimed_with_all_that_a_worker_needs_and_completed(tenant: Ten
     assert run_of(tenant, run)["state"] == "succeeded"
 
 
+def test_several_runs_are_completed_in_one_call_each_with_an_answer_of_its_own(
+    api_server: ApiServer, tenant: Tenant
+) -> None:
+    for name in ("one", "two", "three", "lost"):
+        started(tenant, name)
+    claimed = {run["job"]: run for run in claim(tenant, max=4, wait="5s")}
+    assert say(tenant, claimed["lost"], "release").status == 200
+    (again,) = claim(tenant, wait="5s")
+    runs = [{"token": claimed[name]["token"], "result": {"name": name}} for name in ("one", "two", "three", "lost")]
+    strangers = [{"token": "A" * 64}, {"token": "made up"}, {"token": "ü" * 64}]
+    for repeat in range(2):
+        reply = tenant.call("POST", "/v1/work:complete", {"runs": [*runs, *strangers]})
+        assert reply.status == 200, reply
+        results = reply.json["results"]
+        assert [result["status"] for result in results] == [200, 200, 200, 409, 404, 404, 404], repeat
+        assert [result["run"]["job"] for result in results[:3]] == ["one", "two", "three"]
+        assert {result["run"]["state"] for result in results[:3]} == {"succeeded"}
+    assert "attempt 2 is the last" in results[3]["problem"]["detail"]
+    assert run_of(tenant, claimed["two"])["result"] == {"name": "two"}
+    assert run_of(tenant, claimed["lost"])["state"] == "running"
+    assert say(tenant, again, "complete").status == 200
+    other = api_server.tenant().call("POST", "/v1/work:complete", {"runs": runs})
+    assert [result["status"] for result in other.json["results"]] == [404] * 4
+
+
+def test_a_token_that_stands_twice_in_a_call_ends_its_run_once(tenant: Tenant) -> None:
+    run = started(tenant, "twice")
+    (claimed,) = claim(tenant, wait="5s")
+    reply = tenant.call("POST", "/v1/work:complete", {"runs": [{"token": claimed["token"]}] * 2})
+    assert [result["status"] for result in reply.json["results"]] == [200, 200]
+    assert (run_of(tenant, run)["state"], run_of(tenant, run)["attempts"]) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/runs"),
+        ({"runs": []}, "/runs"),
+        ({"runs": [{}]}, "/runs/0/token"),
+        ({"runs": [{"token": "x"}] * 101}, "/runs"),
+        ({"runs": [{"token": "x"}, {"token": "x", "result": "x" * (RESULT_BYTES_MAX + 1)}]}, "/runs/1/result"),
+    ],
+)
+def test_a_call_for_several_that_is_wrong_is_told_where_and_ends_nothing(
+    tenant: Tenant, body: object, pointer: str
+) -> None:
+    reply = tenant.call("POST", "/v1/work:complete", body)
+    assert (reply.status, [fault["pointer"] for fault in reply.json["errors"]]) == (422, [pointer])
+
+
 def test_a_brake_keeps_runs_from_workers_until_it_is_released(tenant: Tenant) -> None:
     other = tenant.server.tenant()
     runs = [started(each, "braked") for each in (tenant, other)]

@@ -27,6 +27,8 @@ class WorkHub:
         """By token: (verb, body) of each call."""
         self.stops: dict[str, str] = {}
         self.stale: set[str] = set()
+        self.together: list[list[str]] = []
+        """The tokens of each call that completed several."""
         self.away = 0
         """So many of the next calls are answered 503."""
         self.refuses: dict[str, int] = {}
@@ -79,6 +81,8 @@ class WorkHub:
             return 503, {}
         if path == "/v1/work:claim":
             return self._claim(body)
+        if path == "/v1/work:complete":
+            return self._complete(body["runs"])
         token, _, verb = path.removeprefix("/v1/work/").partition(":")
         self.heard[token].append((verb, body))
         if token in self.stale:
@@ -86,6 +90,19 @@ class WorkHub:
         if verb in self.refuses:
             return self.refuses[verb], {"title": "refused", "detail": "at most 64 KB"}
         return 200, {"stop": self.stops.get(token, False), "lease_until": ""} if verb == "heartbeat" else {}
+
+    def _complete(self, runs: list[dict[str, Any]]) -> tuple[int, Any]:
+        """Several in one call: those that would be refused by themselves are not taken."""
+        self.together.append([run["token"] for run in runs])
+        if "complete" in self.refuses:
+            return self.refuses["complete"], {"title": "refused", "detail": "at most 64 KB"}
+        results = []
+        for run in runs:
+            stale = run["token"] in self.stale
+            results.append({"status": 409, "problem": {}} if stale else {"status": 200, "run": {}})
+            if not stale:
+                self.heard[run["token"]].append(("complete", {"result": run["result"]}))
+        return 200, {"results": results}
 
     def _claim(self, body: dict[str, Any]) -> tuple[int, Any]:
         self.claims.append(body)
