@@ -18,7 +18,7 @@ from engine.rules.timestamps import parse_time
 
 WAIT = "5s"
 # As in the client.
-GATHER_S, RESULTS_MAX = 0.002, 30
+GATHER_S, RESULTS_MAX = 0.0005, 30
 
 
 class Start(NamedTuple):
