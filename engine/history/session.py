@@ -12,7 +12,7 @@ from typing import Any
 from cassandra import ConsistencyLevel, DriverException, InvalidRequest, OperationTimedOut, RequestExecutionException
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, ResponseFuture, Session
-from cassandra.connection import ConnectionException
+from cassandra.connection import ConnectionBusy, ConnectionException
 from cassandra.io.libevreactor import LibevConnection
 from cassandra.policies import (
     ConstantReconnectionPolicy,
@@ -42,6 +42,8 @@ CONNECT_TIMEOUT_S = 5
 # A list of runs answers from MySQL alone after this; a batch of a recorder has time.
 READ_TIMEOUT_S = 2.0
 WRITE_TIMEOUT_S = 20.0
+# How long a statement waits before it asks again for room in a full socket, and what is left to it at least after that.
+FULL_PAUSE_S, MIN_TIMEOUT_S = 0.01, 0.1
 # A node that was away is asked again every second: after an hour of it the recorder goes on at once.
 RECONNECT_S = 1.0
 # A connection that says nothing for this long is given up.
@@ -110,17 +112,28 @@ class HistorySession:
         return await self.send(self._prepared[name].bind(values), READ_TIMEOUT_S)
 
     async def send(self, bound: Any, timeout_s: float) -> list[Any]:
-        """Rows that a bound statement or a batch answers with."""
+        """Rows that a bound statement or a batch answers with. It waits while the connections take no more."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[Any]] = loop.create_future()
+        until_s = loop.time() + timeout_s
         try:
-            response: ResponseFuture = self._session.execute_async(bound, timeout=timeout_s)
-            response.add_callbacks(partial(_answered, loop, answer), partial(_failed, loop, answer))
-            return await answer
+            while True:
+                try:
+                    return await self._send(bound, max(MIN_TIMEOUT_S, until_s - loop.time()))
+                except NoHostAvailable as error:
+                    if not _full(error) or loop.time() > until_s:
+                        raise
+                await asyncio.sleep(FULL_PAUSE_S)
         except InvalidRequest as error:
             raise OperatorError(f"Cassandra refuses {_kind(bound)}: {error}") from error
         except AWAY as error:
             raise HistoryUnavailable(told(error)) from error
+
+    async def _send(self, bound: Any, timeout_s: float) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[Any]] = loop.create_future()
+        response: ResponseFuture = self._session.execute_async(bound, timeout=timeout_s)
+        response.add_callbacks(partial(_answered, loop, answer), partial(_failed, loop, answer))
+        return await answer
 
     def execute_now(self, name: str, values: Sequence[object] = ()) -> list[Any]:
         """Blocks: for what happens before anything else does."""
@@ -182,6 +195,13 @@ def told(error: Exception) -> str:
         node, reason = next(iter(error.errors.items()))
         return f"{node}: {reason}"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _full(error: NoHostAvailable) -> bool:
+    """Whether nothing was sent because each socket had as much to send as it holds: the driver refuses instead of
+    waiting. What comes from us is no reason to hold a node for lost."""
+    errors = error.errors.values() if isinstance(error.errors, Mapping) else ()
+    return bool(errors) and all(isinstance(each, ConnectionBusy) for each in errors)
 
 
 def _answered(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[list[Any]], rows: list[Any] | None) -> None:

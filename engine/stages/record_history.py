@@ -32,10 +32,11 @@ from engine.store.connection import Row
 from engine.store.shard import Shard
 from engine.store.statements import Value, time_bounds
 
-# A piece: as many runs as a statement of ours has rows, and no more than 8 MB of attempts and 16 MB of reports.
+# A piece: as many runs as a statement of ours has rows, and no more than 7 MB of attempts and as
+# much of reports: 170 MB of memory at the worst, with two pieces of two shards.
 RUNS_MAX = 2_000
 ATTEMPTS_MAX = 5_000
-REPORTS_MAX = 250
+REPORTS_MAX = 100
 # Runs of days that have gone, in one turn: each is read from the history first.
 RETRIED_MAX = 200
 

@@ -25,7 +25,7 @@ from engine.history.session import CONSISTENCY, connect
 from engine.history.times import month_of, months
 from engine.local.cassandra import CassandraServer
 from engine.local.listener import free_port
-from engine.rows import AttemptRow, FinishedRun, RunRow
+from engine.rows import AttemptRow, FinishedRun, Report, RunRow
 from tests.support.cassandra import CONNECT_S, FLEET, RETENTION_DAYS
 from tests.support.wait import until_async
 
@@ -161,6 +161,32 @@ def test_p9_who_reads_the_history_learns_nothing_that_signs_tokens(contact: Cont
     finally:
         session.close()
     assert stored == fleet_mark(FLEET) != FLEET
+
+
+def test_p10_a_node_that_takes_its_time_to_read_has_lost_nothing_and_is_waited_for(
+    cassandra_node: CassandraServer, contact: Contact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver refuses what a full socket does not hold; nothing of that was sent."""
+    monkeypatch.setattr(write, "IN_FLIGHT_MAX", 200)
+
+    async def body(history: History) -> None:
+        report = Report(1, 100, "", b"r" * 65_536)
+        runs = [run_of(1, AT_MS + n * 1000, attempts=100)._replace(report=report) for n in range(200)]
+        (pool,) = history._connected()._session._pools.values()
+        os.kill(cassandra_node.pid, signal.SIGSTOP)
+        try:
+            filling = asyncio.create_task(history.write(runs[1:]))
+            await until_async(lambda: not any(each._socket_writable for each in pool.get_connections()))
+            refused = asyncio.create_task(history.write(runs[:1]))
+            await asyncio.wait([refused], timeout=0.1)
+            assert not refused.done()
+        finally:
+            os.kill(cassandra_node.pid, signal.SIGCONT)
+        await asyncio.gather(filling, refused)
+        assert history.losses == 0
+        assert len(await history.list_runs(TENANT, 1, AT_MS, AT_MS + DAY_MS, 1_000)) == len(runs)
+
+    with_history(contact, body)
 
 
 def test_p10_a_node_that_hangs_answers_no_read_for_longer_than_the_bound(
