@@ -11,7 +11,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
@@ -22,7 +21,7 @@ from engine.errors import StoreUnavailable
 from engine.events import Events
 from engine.history.check import check_apart
 from engine.local.listener import open_listener
-from engine.process import die_with_parent
+from engine.process import fork_child
 from engine.settings import keys_of, with_history
 from engine.store.fleet import FleetRow
 from engine.store.placement import Placement
@@ -107,21 +106,11 @@ class _Processes:
                 self._start_at_ms[place] = self._clock.boot_ms() + RESTART_MS
 
     def _fork(self) -> int:
-        parent_pid = os.getpid()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid:
-            return pid
-        status = 1
-        try:
-            die_with_parent(parent_pid)
+        def body() -> None:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             serve_sockets(self._settings, self._events, *self._sockets)
-            status = 0
-        except BaseException as error:
-            self._events.emit("stage.failed", stage="api", error=error)
-        finally:
-            os._exit(status)
+
+        return fork_child(body, lambda error: self._events.emit("stage.failed", stage="api", error=error))
 
     def _collect(self) -> None:
         """Notes who has ended."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from functools import partial
+from typing import Any
 
-from engine.clock import SystemClock
 from engine.config import Settings
 from engine.errors import Conflict, StoreUnavailable
-from engine.events import Events
-from engine.health import Board, Report
-from engine.metrics import Metrics
 from engine.outbound.client import HttpClient, Limits
 from engine.outbound.head import user_agent_with
 from engine.outbound.resolver import CachingResolver, DnsResolver
@@ -19,7 +16,8 @@ from engine.outbound.sockets import make_room
 from engine.outbound.target import guard_of
 from engine.rules.brakes import InForce
 from engine.rules.quota import OriginLimits
-from engine.service import RunOnce, Service
+from engine.seat import Seat
+from engine.service import RunOnce
 from engine.settings import keys_of
 from engine.stages.claim import Claim
 from engine.stages.fire import Fire
@@ -46,7 +44,6 @@ HELD_MAX = 250_000
 WOKEN_INTERVAL_MS = 5_000
 POLL_INTERVAL_MS = 250
 FORECAST_INTERVAL_MS = 10_000
-HEALTH_INTERVAL_MS = 500
 TENANTS_INTERVAL_MS = 2_000
 
 # With so many runs due and not sent, settling steps back, in the other executors of this host too: MySQL's work would
@@ -61,16 +58,11 @@ DRAIN_FIRES_MS = 1_000
 class Executor:
     """Everything of one executor, from start to drained."""
 
-    def __init__(
-        self, settings: Settings, board: Board, slot: int, events: Events, metrics: Metrics, clock: SystemClock
-    ) -> None:
+    def __init__(self, settings: Settings, seat: Seat) -> None:
         self._settings = settings
-        self._board = board
-        self._slot = slot
-        self._events = events
-        self._clock = clock
-        self._report = Report(f"executor-{slot}", clock, metrics)
-        self._services: list[Service] = []
+        self._seat = seat
+        self._events = seat.events
+        self._clock = seat.clock
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then drain. A shard that is away at the start holds up no other."""
@@ -107,9 +99,9 @@ class Executor:
             OriginLimits(settings.origin_starts_per_s, settings.origin_in_flight),
         )  # fmt: skip
         versions = Versions(guard, user_agent=user_agent_with(settings.contact))
-        self._tenancy.wake = self._serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
-        self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
-        self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
+        self._tenancy.wake = self._seat.serve("tenants", self._tenancy.run_once, TENANTS_INTERVAL_MS).wake
+        self._seat.serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
+        self._seat.serve_health(self._health)
         placed: list[list[int]] = [[] for _ in self._shards]
         self._leases += [
             Lease(beat_shard, partitions, settings, clock, events, partial(self._fire.give_up, beat_shard.index))
@@ -126,25 +118,19 @@ class Executor:
         plan = Plan(shard, lease, forecast, self._held, self._fire.hold, versions, settings, clock, events, is_told)
         claim = Claim(shard, lease, partitions, self._held, self._fire.hold, versions, clock, events, is_told)
         signals = Signals(shard, lease, self._held, self._fire)
-        number = shard.index
-        self._serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms)
-        plan_service = self._serve(f"plan-{number}", self._unless_braked(plan.run_once), WOKEN_INTERVAL_MS)
-        self._serve(f"forecast-{number}", forecast.run_once, FORECAST_INTERVAL_MS)
-        claim_service = self._serve(f"claim-{number}", self._unless_braked(claim.run_once), WOKEN_INTERVAL_MS)
-        signals_service = self._serve(f"signals-{number}", signals.run_once, WOKEN_INTERVAL_MS)
+        number, serve = shard.index, self._seat.serve
+        serve(f"heartbeat-{number}", lease.run_once, settings.heartbeat_ms)
+        plan_service = serve(f"plan-{number}", self._unless_braked(plan.run_once), WOKEN_INTERVAL_MS)
+        serve(f"forecast-{number}", forecast.run_once, FORECAST_INTERVAL_MS)
+        claim_service = serve(f"claim-{number}", self._unless_braked(claim.run_once), WOKEN_INTERVAL_MS)
+        signals_service = serve(f"signals-{number}", signals.run_once, WOKEN_INTERVAL_MS)
         sleepers = Sleepers(plan_service.wake, claim_service.wake, signals_service.wake)
         poll = Poll(shard, lease, forecast, partitions, settings, sleepers)
-        self._serve(f"poll-{number}", poll.run_once, POLL_INTERVAL_MS)
-        settle_service = self._serve(f"settle-{number}", settle.run_once, WOKEN_INTERVAL_MS)
+        serve(f"poll-{number}", poll.run_once, POLL_INTERVAL_MS)
+        settle_service = serve(f"settle-{number}", settle.run_once, WOKEN_INTERVAL_MS)
         settle.wake = settle_service.wake
         stages = (plan_service, claim_service, settle_service)
         lease.works_since = lambda boot_ms: all(stage.last_loop_boot_ms >= boot_ms for stage in stages)
-
-    def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> Service:
-        service = Service(name, run_once, interval_ms, self._clock, self._events)
-        service.start()
-        self._services.append(service)
-        return service
 
     def _in_force(self) -> InForce:
         return self._brakes.in_force
@@ -166,36 +152,31 @@ class Executor:
         boot_ms = self._clock.boot_ms()
         ready = self._fire.ready
         if ready >= BUSY_RUNS or ready + self._client.waiting >= BUSY_RUNS:
-            self._board.tell_busy(self._slot, boot_ms)
+            self._seat.board.tell_busy(self._seat.slot, boot_ms)
             return True
-        return self._board.any_busy(boot_ms - BUSY_TOLD_MS)
+        return self._seat.board.any_busy(boot_ms - BUSY_TOLD_MS)
 
-    async def _write_health(self, now_ms: int) -> bool:
+    def _health(self) -> dict[str, Any]:
         client = self._client
-        self._board.write(
-            self._slot,
-            {
-                **self._report.state(self._services),
-                "held": len(self._held),
-                "ready": self._fire.ready,
-                "in_flight": self._fire.in_flight,
-                "unsettled": sum(len(settle) for settle in self._settles),
-                "partitions": [len(lease.partitions) for lease in self._leases],
-                "clock_offset_ms": [lease.clock_offset_ms for lease in self._leases],
-                "client": {
-                    "requests": client.requests,
-                    "opened": client.opened,
-                    "sent_again": client.sent_again,
-                    "connections": client.connections,
-                    "idle": client.idle,
-                },
+        return {
+            "held": len(self._held),
+            "ready": self._fire.ready,
+            "in_flight": self._fire.in_flight,
+            "unsettled": sum(len(settle) for settle in self._settles),
+            "partitions": [len(lease.partitions) for lease in self._leases],
+            "clock_offset_ms": [lease.clock_offset_ms for lease in self._leases],
+            "client": {
+                "requests": client.requests,
+                "opened": client.opened,
+                "sent_again": client.sent_again,
+                "connections": client.connections,
+                "idle": client.idle,
             },
-        )
-        return False
+        }
 
     async def _drain(self) -> None:
         """Hand over what is not due at once, finish what is in flight, write every outcome, release the leases."""
-        await self._stop_services("poll-", "plan-", "forecast-", "claim-")
+        await self._seat.stop("poll-", "plan-", "forecast-", "claim-")
         await asyncio.gather(*(self._best_effort(lease.drain()) for lease in self._leases))
         soon_ms = self._clock.now_ms() + DRAIN_FIRES_MS
         for run in self._held.unfired():
@@ -203,17 +184,13 @@ class Executor:
                 self._fire.abandon(run)
                 self._settles[run.shard_index].given_back(run)
         await self._held.empty()
-        await self._stop_services("settle-", "signals-", "heartbeat-", "tenants", "brakes", "health")
+        await self._seat.stop("settle-", "signals-", "heartbeat-", "tenants", "brakes", "health")
         await asyncio.gather(*(self._best_effort(settle.finish()) for settle in self._settles))
         await asyncio.gather(*(self._best_effort(lease.release()) for lease in self._leases))
         self._fire.stop()
         await self._client.close()
         for shard in (*self._shards, *self._beat_shards):
             await shard.close()
-
-    async def _stop_services(self, *prefixes: str) -> None:
-        ending = [service for service in self._services if service.name.startswith(prefixes)]
-        await asyncio.gather(*(service.stop() for service in ending))
 
     async def _best_effort(self, step: Awaitable[None]) -> None:
         try:

@@ -6,20 +6,17 @@ import asyncio
 
 import uvicorn
 
-from engine.clock import SystemClock
 from engine.config import Settings
-from engine.events import Events
-from engine.health import Board, Report
 from engine.health_app import health_app
 from engine.listening import databases_of
-from engine.metrics import Metrics
 from engine.outbound.client import HttpClient
 from engine.outbound.head import user_agent_with
 from engine.outbound.resolver import CachingResolver, DnsResolver
 from engine.outbound.target import guard_of
 from engine.process import host_identity, process_start
 from engine.rules.brakes import BrakeKind, InForce
-from engine.service import RunOnce, Service
+from engine.seat import Seat
+from engine.service import RunOnce
 from engine.settings import keys_of
 from engine.stages.backlog import Backlog
 from engine.stages.days import Days
@@ -53,22 +50,16 @@ TIDY_INTERVAL_MS = 10_000
 DAYS_INTERVAL_MS = 5_000
 BACKLOG_INTERVAL_MS = 5_000
 ROLLUP_INTERVAL_MS = 10_000
-HEALTH_INTERVAL_MS = 500
 
 
 class Keeper:
     """Everything of the keeper, from start to stopped."""
 
-    def __init__(
-        self, settings: Settings, board: Board, slot: int, events: Events, metrics: Metrics, clock: SystemClock
-    ) -> None:
+    def __init__(self, settings: Settings, seat: Seat) -> None:
         self._settings = settings
-        self._board = board
-        self._slot = slot
-        self._events = events
-        self._clock = clock
-        self._report = Report("keeper", clock, metrics)
-        self._services: list[Service] = []
+        self._seat = seat
+        self._events = seat.events
+        self._clock = seat.clock
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set."""
@@ -86,14 +77,14 @@ class Keeper:
         self._listeners = FleetListeners(shards[0], self._guard, self._clock, places)
         self._tenants = Tenants(shards[0], self._clock)
         self._brakes = Brakes(shards[0])
-        self._serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
-        self._serve("tenants", self._reread_tenants, REREAD_MS)
+        self._seat.serve("brakes", self._reread_brakes, BRAKES_INTERVAL_MS)
+        self._seat.serve("tenants", self._reread_tenants, REREAD_MS)
         starting = [asyncio.get_running_loop().create_task(self._start_shard(shard)) for shard in shards]
-        self._serve("health", self._write_health, HEALTH_INTERVAL_MS)
+        self._seat.serve_health()
         await stop.wait()
         for task in starting:
             task.cancel()
-        await asyncio.gather(*(service.stop() for service in self._services))
+        await self._seat.stop_all()
         server.should_exit = True
         await serving
         await self._client.close()
@@ -102,38 +93,32 @@ class Keeper:
 
     async def _start_shard(self, shard: Shard) -> None:
         partitions = await placed_partitions(shard, len(self._settings.shards), self._events)
-        number = shard.index
+        number, serve = shard.index, self._seat.serve
         timekeep = Timekeep(shard, self._clock, self._events)
-        self._serve(f"clock-{number}", timekeep.run_once, self._settings.heartbeat_ms)
+        serve(f"clock-{number}", timekeep.run_once, self._settings.heartbeat_ms)
         await timekeep.followed.wait()
         versions = Versions(self._guard, user_agent=user_agent_with(self._settings.contact))
         reap = Reap(shard, partitions, versions, self._settings, self._clock, self._events)
-        reap_service = self._serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
+        reap_service = serve(f"reap-{number}", reap.run_once, REAP_INTERVAL_MS)
         lapse = LapsedWork(shard, partitions, versions, self._tenants.is_told, self._clock, self._events)
-        self._serve(f"lapse-{number}", lapse.run_once, LAPSE_INTERVAL_MS)
+        serve(f"lapse-{number}", lapse.run_once, LAPSE_INTERVAL_MS)
         unclaimed = Unclaimed(shard, versions, self._tenants, self._tenants.is_told, self._clock, self._events)
-        self._serve(f"unclaimed-{number}", unclaimed.run_once, UNCLAIMED_INTERVAL_MS)
+        serve(f"unclaimed-{number}", unclaimed.run_once, UNCLAIMED_INTERVAL_MS)
         neighbours = Neighbours(shard, host_identity(), process_start, reap_service.wake, self._events)
         notify = Notify(shard, self._client, self._guard, self._tenants, self._in_force, versions, self._events)
         backlog = Backlog(shard, partitions, self._events)
-        self._serve(f"backlog-{number}", backlog.run_once, BACKLOG_INTERVAL_MS)
-        self._serve(f"work-seen-{number}", WorkSeen(shard, self._clock, self._events).run_once, BACKLOG_INTERVAL_MS)
-        self._serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
-        self._serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
-        self._serve(f"notify-{number}", self._once_fleet_is_known(notify.run_once), NOTIFY_INTERVAL_MS)
+        serve(f"backlog-{number}", backlog.run_once, BACKLOG_INTERVAL_MS)
+        serve(f"work-seen-{number}", WorkSeen(shard, self._clock, self._events).run_once, BACKLOG_INTERVAL_MS)
+        serve(f"days-{number}", Days(shard, self._events).run_once, DAYS_INTERVAL_MS)
+        serve(f"neighbours-{number}", neighbours.run_once, NEIGHBOURS_INTERVAL_MS)
+        serve(f"notify-{number}", self._once_fleet_is_known(notify.run_once), NOTIFY_INTERVAL_MS)
         record = Record(shard, partitions, self._settings, self._events)
-        self._serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
+        serve(f"record-{number}", record.run_once, RECORD_INTERVAL_MS)
         rollup = Rollup(shard, partitions, self._clock, self._events)
-        self._serve(f"rollup-{number}", rollup.run_once, ROLLUP_INTERVAL_MS)
+        serve(f"rollup-{number}", rollup.run_once, ROLLUP_INTERVAL_MS)
         tidy = Tidy(shard, partitions, self._settings, self._events)
-        self._serve(f"tidy-{number}", tidy.run_once, TIDY_INTERVAL_MS)
-        self._serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
-
-    def _serve(self, name: str, run_once: RunOnce, interval_ms: int) -> Service:
-        service = Service(name, run_once, interval_ms, self._clock, self._events)
-        service.start()
-        self._services.append(service)
-        return service
+        serve(f"tidy-{number}", tidy.run_once, TIDY_INTERVAL_MS)
+        serve(f"sweep-{number}", Sweep(shard, partitions, self._events).run_once, SWEEP_INTERVAL_MS)
 
     def _in_force(self) -> InForce:
         return self._brakes.in_force
@@ -160,12 +145,8 @@ class Keeper:
         await self._tenants.reread()
         return False
 
-    async def _write_health(self, now_ms: int) -> bool:
-        self._board.write(self._slot, self._report.state(self._services))
-        return False
-
     def _health_server(self) -> uvicorn.Server:
-        app = health_app(self._board, self._settings, self._clock)
+        app = health_app(self._seat.board, self._settings, self._clock)
         config = uvicorn.Config(
             app, host="127.0.0.1", port=self._settings.metrics_port, log_config=None, lifespan="off", access_log=False
         )

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -25,7 +25,8 @@ from engine.health import Board
 from engine.keeper import Keeper
 from engine.log import LogSubscriber
 from engine.metrics import Metrics
-from engine.process import calm_collector, die_with_parent
+from engine.process import calm_collector, fork_child
+from engine.seat import Seat
 
 if TYPE_CHECKING:
     from engine.recorder import Recorder
@@ -99,20 +100,10 @@ class Supervisor:
                 self._events.emit("child.started", child=child.name, pid=child.pid)
 
     def _fork(self, child: Child) -> int:
-        parent_pid = os.getpid()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid:
-            return pid
-        status = 1
-        try:
-            die_with_parent(parent_pid)
-            run_child(child, self._settings, self._board)
-            status = 0
-        except BaseException as error:
-            self._events.emit("stage.failed", stage=child.name, error=error)
-        finally:
-            os._exit(status)
+        return fork_child(
+            partial(run_child, child, self._settings, self._board),
+            lambda error: self._events.emit("stage.failed", stage=child.name, error=error),
+        )
 
     def _wait_ms(self, now_ms: int) -> int:
         waits = [child.start_at_ms - now_ms for child in self._children if child.pid == 0]
@@ -192,7 +183,8 @@ def run_child(child: Child, settings: Settings, board: Board) -> None:
 async def _until_told(child: Child, settings: Settings, board: Board, events: Events, metrics: Metrics) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await _kind(child)(settings, board, child.slot, events, metrics, SystemClock()).run(stop)
+    seat = Seat(child.name, board, child.slot, events, metrics, SystemClock())
+    await _kind(child)(settings, seat).run(stop)
 
 
 def _kind(child: Child) -> type[Executor] | type[Keeper] | type[Recorder]:

@@ -7,9 +7,12 @@ import gc
 import os
 import signal
 import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
 # In /proc/PID/stat, counted behind the command in parentheses: field 22, start time in clock ticks since boot.
 _START_FIELD = 22 - 3
 # Fields 48 and 49: where the arguments begin in this process's memory, and where they end.
@@ -57,9 +60,27 @@ def used() -> dict[str, int]:
     }
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel for SIGKILL when the parent dies; end now if it has died already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def fork_child(body: Callable[[], None], failed: Callable[[BaseException], None]) -> int:
+    """The pid of a child that does this, ends and is killed when we end. ``failed`` is told there what it raised."""
+    parent_pid = os.getpid()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        die_with_parent(parent_pid)
+        body()
+        status = 0
+    except BaseException as error:
+        failed(error)
+    finally:
+        os._exit(status)
+
+
+def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel for this signal when the *thread* that started us ends; end now if the parent has died already."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
 

@@ -39,7 +39,7 @@ SENT = {
 OTHERS = {
     "asyncio", "uvloop", "subprocess", "runner", "call", "session",
     "Supervisor(settings)", "_Processes(settings, events, tenants, operators)",
-    "_kind(child)(settings, board, child.slot, events, metrics, SystemClock())",
+    "_kind(child)(settings, seat)",
 }  # fmt: skip
 # Who may make text of values.
 BUILDERS = {

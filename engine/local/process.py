@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+from engine.process import die_with_parent
+
 # After SIGKILL only the kernel's own work is left, which a slow disk can stretch.
 KILLED_S_MAX = 30
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
 
 
 def spawn(
@@ -46,14 +45,7 @@ def spawn(
 def dying_with_starter(number: signal.Signals) -> Callable[[], None]:
     """What a child does before it becomes its program, so that it gets this signal when the thread that started it
     ends."""
-    starter = os.getpid()
-
-    def ask_for_death_signal() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(number))
-        if os.getppid() != starter:  # it died before we asked
-            os._exit(1)
-
-    return ask_for_death_signal
+    return partial(die_with_parent, os.getpid(), number)
 
 
 def end_child(process: subprocess.Popen[bytes], seconds_max: float) -> int:
