@@ -27,7 +27,7 @@ from engine.stages.held import HeldRuns
 from engine.stages.lease import Lease
 from engine.stages.plan import Plan
 from engine.stages.poll import Poll, Sleepers
-from engine.stages.settle import Settle
+from engine.stages.settle import HOLD_BACK_MS, Settle
 from engine.stages.signals import Signals
 from engine.stages.tenancy import Tenancy
 from engine.stages.versions import Versions
@@ -46,8 +46,8 @@ POLL_INTERVAL_MS = 250
 FORECAST_INTERVAL_MS = 10_000
 TENANTS_INTERVAL_MS = 2_000
 
-# With so many runs due and not sent, settling steps back, in the other executors of this host too: MySQL's work would
-# take the core that fires. What one of them has told holds for so long.
+# In a peak, with so many runs due and not sent, settling steps back, in the other executors of this host too: MySQL's
+# work would take the core that fires. What one of them has told holds for so long.
 BUSY_RUNS = 100
 BUSY_TOLD_MS = 250
 
@@ -148,10 +148,13 @@ class Executor:
         return run
 
     def _is_busy(self) -> bool:
-        """Whether firing on this host is behind and needs the cores more than settling does."""
-        boot_ms = self._clock.boot_ms()
-        ready = self._fire.ready
-        if ready >= BUSY_RUNS or ready + self._client.waiting >= BUSY_RUNS:
+        """Whether firing on this host is in a peak and needs the cores more than settling does.
+
+        A backlog is none: what was due long ago is no better off, and its settling would only be left for the end.
+        """
+        boot_ms, ready = self._clock.boot_ms(), self._fire.ready
+        in_peak = self._fire.lag_ms < HOLD_BACK_MS
+        if in_peak and (ready >= BUSY_RUNS or ready + self._client.waiting >= BUSY_RUNS):
             self._seat.board.tell_busy(self._seat.slot, boot_ms)
             return True
         return self._seat.board.any_busy(boot_ms - BUSY_TOLD_MS)

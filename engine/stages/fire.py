@@ -105,6 +105,7 @@ class Fire:
         self._ready: StartOrder[HeldRun] = StartOrder(LANE_IN_FLIGHT_MAX, IN_FLIGHT_MAX)
         self._quota = StartQuota()
         self._origin_in_flight: dict[Origin, int] = {}
+        self.lag_ms = 0  # of the last start: how late it was
         self._live = 1
         self._live_asked_ms = 0
         self._held_up_at_ms = 0
@@ -331,6 +332,7 @@ class Fire:
         if now_ms > run.due_ms + SIGNED_LATE_MS:
             self._sign_again(run, request, now_ms)
         run.in_flight = True
+        self.lag_ms = now_ms - run.due_ms
         if run.call.is_public:
             self._origin_in_flight[request.origin] = self._origin_in_flight.get(request.origin, 0) + 1
         self._client.send(request, self._on_done, run)

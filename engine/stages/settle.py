@@ -25,9 +25,10 @@ from engine.store.statements import BATCH_ROWS_MAX
 # Outcomes gather for this long: a batch of 1,000 costs half as much a row as one of 30.
 GATHER_MS = 60
 
-# While many runs are ready to be fired, outcomes wait up to this long: MySQL's work would take the core that fires.
-# Nothing starts later for it; only the window is wider in which a crash fires a run again.
-HOLD_BACK_MS = 3_000
+# While many runs are ready to be fired, each outcome waits this long: MySQL's work would take the core that fires.
+# Nothing starts later for it; only the window is wider in which a crash fires a run again. A peak of 200,000 is over by
+# then; under a load that does not end, firing makes room for what has waited.
+HOLD_BACK_MS = 5_000
 
 # A run that was held up by a limit is claimed again after this.
 HELD_PAUSE_MS = 2_000
@@ -54,7 +55,6 @@ class Settle:
         self._is_busy = is_busy
         self._draw = draw
         self._waiting: deque[Settlement] = deque()
-        self._waiting_since_ms = 0
         self._rows_max = BATCH_ROWS_MAX
         self.wake: Callable[[], None] = lambda: None
 
@@ -101,7 +101,6 @@ class Settle:
             return
         settlement.run.decided = True
         if not self._waiting:
-            self._waiting_since_ms = self._clock.now_ms()
             self._wake_later()
         self._waiting.append(settlement)
 
@@ -112,10 +111,9 @@ class Settle:
         """Write one batch; True if another full one waits. While much is ready, outcomes wait a bounded while."""
         if not self._waiting:
             return False
-        if self._is_busy() and now_ms - self._waiting_since_ms < HOLD_BACK_MS:
+        if now_ms - self._waiting[0].outcome.finished_ms < HOLD_BACK_MS and self._is_busy():
             self._wake_later()
             return False
-        self._waiting_since_ms = now_ms
         await self._write_next(now_ms)
         if len(self._waiting) >= BATCH_ROWS_MAX:
             return True

@@ -423,3 +423,13 @@ def test_p9_a_public_origin_has_no_more_calls_in_flight_than_it_takes_of_all_ten
         assert len(gun.ends.held_up_runs) == 16
 
     with_gun(receiver, body)
+
+
+def test_it_is_known_how_late_the_last_start_was(receiver: Receiver) -> None:
+    async def body(gun: Gun) -> None:
+        for late_ms in (6_000, 0):
+            gun.fire.hold([gun.run("/ok", -late_ms)])
+            await gun.outcomes(len(gun.ends.outcomes) + 1)
+            assert late_ms <= gun.fire.lag_ms < late_ms + 5_000
+
+    with_gun(receiver, body)
