@@ -5,9 +5,6 @@
     <home>/mysqld.log    what this start said (`mysqld.log.old`: the one before)
     <home>/program       which mysqld made the data: a later start takes the same
     <home>/lock          held by the process that runs the server
-
-The lock is the starter's, not the server's: where it is free and a server runs all the same, that is an orphan of a
-killed starter, and it is ended before the next one starts. So there is one way to start, whatever came before.
 """
 
 from __future__ import annotations
@@ -21,36 +18,31 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from engine.clock import SystemClock
 from engine.config import Dsn
 from engine.errors import OperatorError
 from engine.local.apt import Say, say_on_stderr
-from engine.local.home import Home, ended_within, last_line, lines_of, private_folder
+from engine.local.home import ended_within, last_line, lines_of, private_folder
 from engine.local.mysql_program import FINDERS, Finder, Program
-from engine.local.process import end_child, end_stranger, running_with, spawn
+from engine.local.process import end_child, spawn
+from engine.local.server import MIB, LocalServer
 from engine.rules.server import VERSION_MIN_TEXT
 
-MIB = 1 << 20
-
 INITIALIZE_S_MAX = 120
-# Recovery after a crash reads the whole redo log; a slow disk needs minutes for it.
-READY_S_MAX = 600
-STOP_S_MAX = 60
-POLL_S = 0.02
-SAY_EVERY_MS = 5_000
 # A fresh data folder holds 190 MB, 100 of them a redo log that then grows to its capacity.
 FRESH_DATA_BYTES = 200 * MIB
 # sockaddr_un holds 108 bytes with the closing zero.
 SOCKET_PATH_BYTES_MAX = 107
 
 
-class MysqlServer:
-    """One server. `launch` and `wait_ready` are apart so that several start at once; `start` does both.
+class MysqlServer(LocalServer):
+    """One server; it outlives its starter where `dies_with_starter` is False."""
 
-    Start it from the main thread: with `dies_with_starter` the kernel ends it when the thread that started it ends.
-    """
+    what = "MySQL"
+    # Recovery after a crash reads the whole redo log; a slow disk needs minutes for it.
+    ready_s_max = 600
+    poll_s = 0.02
+    say_every_ms = 5_000
 
     def __init__(
         self,
@@ -64,8 +56,7 @@ class MysqlServer:
         say: Say = say_on_stderr,
     ) -> None:
         """`port` on 127.0.0.1, beside the socket; without it there is no network at all."""
-        self._home = Home(home)
-        self.home = self._home.path
+        super().__init__(home, say)
         self.log = self.home / "mysqld.log"
         self._data = self.home / "data"
         self._new_data = self.home / "data.new"
@@ -75,77 +66,33 @@ class MysqlServer:
         self._redo_log_bytes = redo_log_bytes
         self._death_signal = signal.SIGTERM if dies_with_starter else None
         self._finders = finders
-        self._say = say
-        self._process: subprocess.Popen[bytes] | None = None
         self._socket = _socket_path(self.home)
-
-    def __enter__(self) -> MysqlServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Returns once the server answers. Raises OperatorError in one line when it cannot."""
-        self.launch()
-        self.wait_ready()
-
-    def launch(self) -> None:
-        """Initialize a new folder and start the process, without waiting until it answers."""
-        try:
-            self._home.take()
-            self._end_orphans()
-            program = self._recorded_program() if self._data.is_dir() else self._initialize()
-            self._clear_socket()
-            self._process = self._spawn([*program.command, *self._settings()], self._death_signal)
-        except OSError as error:
-            self._let_go()
-            raise OperatorError(f"MySQL in {self.home}: {error.strerror}: {error.filename}") from error
-        except OperatorError:
-            self._let_go()
-            raise
-
-    def wait_ready(self) -> None:
-        """Returns once the launched server answers on its socket."""
-        process, clock = self._running(), SystemClock()
-        started_ms = said_ms = clock.boot_ms()
-        while not _greets(self._socket):
-            if ended_within(process, POLL_S):
-                self._fail("did not start")
-            now_ms = clock.boot_ms()
-            if now_ms - started_ms > READY_S_MAX * 1000:
-                self._fail(f"did not answer within {READY_S_MAX} s")
-            if now_ms - said_ms > SAY_EVERY_MS:
-                said_ms = now_ms
-                self._say(
-                    f"waiting for MySQL in {self.home}: {(now_ms - started_ms) // 1000} s ({last_line(self.log)})"
-                )
-
-    def stop(self, seconds_max: float = STOP_S_MAX) -> None:
-        """End it in order, or by force after that time; InnoDB recovers from force."""
-        if self._process:
-            end_child(self._process, seconds_max)
-        self._let_go()
 
     def dsn(self, database: str) -> Dsn:
         """The address of a database in this server, through its socket."""
         return Dsn(user="root", password="", host="localhost", port=0, database=database, unix_socket=str(self._socket))
 
-    @property
-    def pid(self) -> int:
-        return self._running().pid
+    def _markers(self) -> list[str]:
+        return [f"--datadir={folder}" for folder in (self._data, self._new_data)]
 
-    def exit_status(self) -> int | None:
-        """None while it runs."""
-        return self._running().poll()
+    def _spawn_server(self) -> subprocess.Popen[bytes]:
+        program = self._recorded_program() if self._data.is_dir() else self._initialize()
+        self._clear_socket()
+        return self._spawn([*program.command, *self._settings()], self._death_signal)
 
-    def _end_orphans(self) -> None:
-        for folder in (self._data, self._new_data):
-            argument = f"--datadir={folder}"
-            for pid in running_with(argument):
-                self._say(f"ending a MySQL that was left running in {self.home} (process {pid})")
-                end_stranger(pid, argument, STOP_S_MAX)
+    def _answers(self) -> bool:
+        return _greets(self._socket)
+
+    def _reason(self) -> str:
+        """The first error in the log, which is the cause of those after it; else its last line."""
+        for line in lines_of(self.log):
+            found = re.search(r"\[ERROR\] (?:\[MY-\d+\] )?(?:\[\w+\] )?(.*)", line)
+            if found:
+                return f"{found[1]} (see {self.log})"
+        return f"{last_line(self.log)} (see {self.log})"
+
+    def _doing(self) -> str:
+        return f" ({last_line(self.log)})"
 
     def _recorded_program(self) -> Program:
         """The program that made the data; if it is gone the first of the others, and MySQL itself judges the step."""
@@ -165,7 +112,7 @@ class MysqlServer:
 
     def _initialize(self) -> Program:
         """Make the data folder with the first program that can; the reasons of those that cannot are told."""
-        self._need_room()
+        self._need_room(FRESH_DATA_BYTES + self._redo_log_bytes)
         reasons = []
         for find in self._finders:
             try:
@@ -178,11 +125,6 @@ class MysqlServer:
                 return program
         raise OperatorError(_no_mysql(reasons))
 
-    def _need_room(self) -> None:
-        needed, free = FRESH_DATA_BYTES + self._redo_log_bytes, shutil.disk_usage(self.home).free
-        if free < needed:
-            raise OperatorError(f"MySQL in {self.home} needs {needed // MIB} MB of disk, {free // MIB} MB are free")
-
     def _initialize_with(self, program: Program) -> None:
         shutil.rmtree(self._new_data, ignore_errors=True)
         command = [*program.command, "--initialize-insecure", f"--datadir={self._new_data}", *_as_root()]
@@ -190,7 +132,7 @@ class MysqlServer:
         if not ended_within(process, INITIALIZE_S_MAX):
             end_child(process, 0)
         if process.returncode:
-            raise OperatorError(f"{program.name} cannot initialize {self._new_data}: {_reason(self.log)}")
+            raise OperatorError(f"{program.name} cannot initialize {self._new_data}: {self._reason()}")
         self._program_file.write_text(program.name)
         self._new_data.rename(self._data)
 
@@ -234,20 +176,6 @@ class MysqlServer:
             "--max-binlog-size=256M",
         ]
 
-    def _fail(self, what: str) -> NoReturn:
-        reason = _reason(self.log)
-        self.stop()
-        raise OperatorError(f"MySQL in {self.home} {what}: {reason}")
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise RuntimeError(f"the server in {self.home} was not started")
-        return self._process
-
-    def _let_go(self) -> None:
-        self._process = None
-        self._home.let_go()
-
 
 def machine_buffer_pool_bytes() -> int:
     """A sixteenth of the memory, 128 MiB to 1 GiB: two servers, the engine and the API share one small machine, and the
@@ -280,15 +208,6 @@ def _greets(path: Path) -> bool:
             return bool(connection.recv(1))
         except OSError:
             return False
-
-
-def _reason(log: Path) -> str:
-    """The first error in the log, which is the cause of those after it; else its last line."""
-    for line in lines_of(log):
-        found = re.search(r"\[ERROR\] (?:\[MY-\d+\] )?(?:\[\w+\] )?(.*)", line)
-        if found:
-            return f"{found[1]} (see {log})"
-    return f"{last_line(log)} (see {log})"
 
 
 def _no_mysql(reasons: Sequence[str]) -> str:
