@@ -21,7 +21,7 @@ from engine.stages.signals import Signals
 from engine.store.changes import Windows, cancel_run, delete_job, pause_job, resume_job, start_run
 from engine.store.jobs import JobRow, NewJob, create_jobs, find_jobs
 from tests.stages.test_signals import StubFire
-from tests.store.test_changes import edited
+from tests.support.changes import edited
 from tests.support.world import PARTITIONS, TARGET, TENANT, Worker, World, run_world
 
 SUCCEEDED, CANCELLED, SKIPPED = RunState.SUCCEEDED, RunState.CANCELLED, RunState.SKIPPED

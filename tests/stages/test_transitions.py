@@ -19,7 +19,7 @@ from engine.store.changes import Windows, cancel_run, delete_job, pause_job, tak
 from engine.store.connection import Row
 from engine.store.dead_letters import retry_dead_letters
 from engine.store.jobs import JobRow, find_jobs
-from tests.store.test_changes import edited
+from tests.support.changes import edited
 from tests.support.world import TENANT, Worker, World, run_world
 
 RUNNING, WAITING = RunState.RUNNING, RunState.WAITING
