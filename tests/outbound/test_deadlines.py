@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from engine.clock import SystemClock
 from engine.outbound.deadlines import NEVER_MS, Deadlines
-from tests.outbound.test_client import in_loop
 from tests.support.clock import SettableClock
+from tests.support.peer import in_loop
 from tests.support.wait import until_async
 
 

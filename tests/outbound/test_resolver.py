@@ -6,8 +6,8 @@ import pytest
 
 from engine.outbound import resolver
 from engine.outbound.resolver import NEGATIVE_MS, TTL_MS_MAX, TTL_MS_MIN, Answer, CachingResolver, DnsResolver
-from tests.outbound.test_client import in_loop
 from tests.support.clock import SettableClock
+from tests.support.peer import in_loop
 from tests.support.wait import until_async
 
 

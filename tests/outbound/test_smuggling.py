@@ -16,9 +16,8 @@ from engine.outbound.exchange import Request
 from engine.outbound.head import fixed_head, run_head
 from engine.rules.headers import header_faults
 from engine.rules.target_text import Target, read_target
-from tests.outbound.test_client import in_loop
 from tests.support.llhttp import read_requests
-from tests.support.peer import OK, outbound, serving
+from tests.support.peer import OK, in_loop, outbound, serving
 from tests.support.wait import until
 
 REQUESTS = 400

@@ -16,10 +16,10 @@ from engine.model import OutcomeKind
 from engine.outbound.client import Limits
 from engine.outbound.pool import BEHIND_MS, PATIENCE_BEHIND_MS, PATIENCE_MS
 from engine.outbound.tls import SESSION_AGE_MS_MAX, SESSION_RENEWED_MS, Sessions
-from tests.outbound.test_client import CHUNKED, in_loop
+from tests.outbound.test_answers import CHUNKED
 from tests.support.certificates import NAME, Authority
 from tests.support.clock import SettableClock
-from tests.support.peer import OK, Names, answering, once, outbound, serving
+from tests.support.peer import OK, Names, answering, in_loop, once, outbound, serving
 from tests.support.wait import until_async
 
 

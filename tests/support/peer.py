@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
+
+import uvloop
 
 from engine.clock import Clock, SystemClock
 from engine.outbound.client import HttpClient, Limits
@@ -182,3 +186,20 @@ async def outbound(
         yield Outbound(client, guard)
     finally:
         await client.close()
+
+
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test in an event loop of its own, for 30 s at most."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        async def body() -> None:
+            await asyncio.wait_for(test(*args, **options), 30)
+
+        uvloop.run(body())
+
+    return run
+
+
+def url(peer: Any, path: str = "/") -> str:
+    return f"http://127.0.0.1:{peer.port}{path}"
