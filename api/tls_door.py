@@ -26,6 +26,8 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS 1.2 at least, with this certificate; OperatorError in one line where it cannot be had."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python takes SSLKEYLOGFILE from the environment and would write down what opens every session.
+    context.keylog_filename = None  # type: ignore[assignment] # None is what switches it off
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(certificate, key)

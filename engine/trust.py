@@ -26,6 +26,8 @@ def trusting(authorities: str) -> ssl.SSLContext:
     except OSError as error:
         raise OperatorError(f"tls={authorities}: not a readable file of certificates (PEM)") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python takes SSLKEYLOGFILE from the environment and would write down what opens every session.
+    context.keylog_filename = None  # type: ignore[assignment] # None is what switches it off
     return context
 
 

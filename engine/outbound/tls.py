@@ -47,6 +47,8 @@ def client_context(trusted_file: str | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=trusted_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
+    # Python takes SSLKEYLOGFILE from the environment and would write down what opens every session.
+    context.keylog_filename = None  # type: ignore[assignment] # None is what switches it off
     context.set_alpn_protocols(["http/1.1"])
     return context
 

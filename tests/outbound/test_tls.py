@@ -12,10 +12,13 @@ from types import SimpleNamespace
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from api.tls_door import server_context
 from engine.model import OutcomeKind
 from engine.outbound.client import Limits
 from engine.outbound.pool import BEHIND_MS, PATIENCE_BEHIND_MS, PATIENCE_MS
-from engine.outbound.tls import SESSION_AGE_MS_MAX, SESSION_RENEWED_MS, Sessions
+from engine.outbound.tls import SESSION_AGE_MS_MAX, SESSION_RENEWED_MS, Sessions, client_context
+from engine.trust import SYSTEM_AUTHORITIES
+from engine.trust import trusting as trusted_databases
 from tests.outbound.test_answers import CHUNKED
 from tests.support.certificates import NAME, Authority
 from tests.support.clock import SettableClock
@@ -46,6 +49,25 @@ async def test_calls_over_tls_share_a_connection(authority, version):
             outcome = await out.call(url(peer), body=b"x" * 100_000)
             assert (outcome.kind, outcome.status, outcome.body) == (OutcomeKind.ANSWERED, 200, b"ok")
         assert peer.visits == 1
+
+
+def test_p9_no_keys_of_sessions_are_written_whatever_the_environment_says(authority, tmp_path, monkeypatch):
+    log = tmp_path / "keys.log"
+    monkeypatch.setenv("SSLKEYLOGFILE", str(log))
+    assert ssl.create_default_context().keylog_filename == str(log), "Python does, where nobody forbids it"
+
+    async def body():
+        async with serving(answering(OK), authority.server()) as peer, trusting(authority) as out:
+            assert (await out.call(url(peer))).status == 200
+
+    asyncio.run(body())
+    door = server_context(tmp_path / "server.pem", tmp_path / "server.pem")
+    trusted_databases.cache_clear()
+    contexts = [client_context(), trusted_databases(SYSTEM_AUTHORITIES), door]
+    trusted_databases.cache_clear()
+    assert [context.keylog_filename for context in contexts] == [None] * 3
+    assert b"CLIENT_" not in log.read_bytes()
+    assert b"SERVER_" not in log.read_bytes()
 
 
 REFUSED = {
