@@ -25,6 +25,9 @@ DEFAULTS = {REQUESTS_LIMIT: REQUESTS_PER_S, JOBS_LIMIT: JOBS_MAX, TENANT_STARTS_
 # answered together, at half the cost. Where others call too, each has so few that nobody waits behind more than these.
 CALLS_AT_ONCE_MAX = 64
 CALLS_AT_ONCE_BESIDE_OTHERS = 8
+# And while another's call is being carried out: what is inside already ends soon, and each of that call's statements
+# would come back to a process that is busy with these.
+CALLS_AT_ONCE_DURING_OTHERS = 2
 # Whoever has called in this time counts as calling.
 CALLS_LATELY_MS = 1_000
 
@@ -108,8 +111,9 @@ class _Count:
 
 @dataclass(slots=True)
 class _Lane:
-    """How many calls are inside, who waits, and when the last one came."""
+    """Whose it is, how many calls are inside, who waits, and when the last one came."""
 
+    tenant_id: int
     inside: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     called_at_ms: int = 0
@@ -121,18 +125,27 @@ class Lanes:
     A call takes half a millisecond of the process's one core, so this is what one tenant can put before another's.
     """
 
-    def __init__(self, clock: Clock, alone_max: int = CALLS_AT_ONCE_MAX, beside_max: int | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        alone_max: int = CALLS_AT_ONCE_MAX,
+        beside_max: int = CALLS_AT_ONCE_BESIDE_OTHERS,
+        during_max: int = CALLS_AT_ONCE_DURING_OTHERS,
+    ) -> None:
         self._clock = clock
         self._alone_max = alone_max
-        self._beside_max = min(alone_max, beside_max or CALLS_AT_ONCE_BESIDE_OTHERS)
+        self._beside_max = min(alone_max, beside_max)
+        self._during_max = min(self._beside_max, during_max)
         # The one that called last stands last.
         self._lanes: OrderedDict[int, _Lane] = OrderedDict()
+        # Those with calls inside; nobody waits without one.
+        self._busy: dict[int, _Lane] = {}
 
     @asynccontextmanager
     async def enter(self, tenant_id: int) -> AsyncIterator[None]:
         """Inside, the call is carried out; first come, first served."""
         lane = self._called(tenant_id)
-        if lane.waiting or lane.inside >= self._at_once_max():
+        if lane.waiting or lane.inside >= self._at_once_max(lane):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             lane.waiting.append(turn)
             try:
@@ -141,12 +154,11 @@ class Lanes:
                 self._gave_up(lane, turn)
                 raise
         else:
-            lane.inside += 1
+            self._take_place(lane)
         try:
             yield
         finally:
-            lane.inside -= 1
-            self._let_in(lane)
+            self._leave(lane)
 
     def __len__(self) -> int:
         """Tenants with calls under way, or lately."""
@@ -156,7 +168,7 @@ class Lanes:
         now_ms = self._clock.boot_ms()
         lane = self._lanes.get(tenant_id)
         if lane is None:
-            lane = self._lanes[tenant_id] = _Lane()
+            lane = self._lanes[tenant_id] = _Lane(tenant_id)
         lane.called_at_ms = now_ms
         self._lanes.move_to_end(tenant_id)
         while (oldest := next(iter(self._lanes.values()))).called_at_ms < now_ms - CALLS_LATELY_MS:
@@ -165,22 +177,37 @@ class Lanes:
             self._lanes.popitem(last=False)
         return lane
 
-    def _at_once_max(self) -> int:
+    def _at_once_max(self, lane: _Lane) -> int:
+        """One at least."""
+        others = len(self._busy) - (lane.inside > 0)
+        if others:
+            return self._during_max
         return self._alone_max if len(self._lanes) == 1 else self._beside_max
+
+    def _take_place(self, lane: _Lane) -> None:
+        lane.inside += 1
+        self._busy[lane.tenant_id] = lane
+
+    def _leave(self, lane: _Lane) -> None:
+        lane.inside -= 1
+        if not lane.inside:
+            del self._busy[lane.tenant_id]
+        self._let_in(lane)
+        if len(self._busy) == 1:  # whoever is left alone has more room
+            self._let_in(*self._busy.values())
 
     def _let_in(self, lane: _Lane) -> None:
         """As many as there is room for now."""
-        while lane.waiting and lane.inside < self._at_once_max():
+        while lane.waiting and lane.inside < self._at_once_max(lane):
             turn = lane.waiting.popleft()
             if not turn.done():
-                lane.inside += 1
+                self._take_place(lane)
                 turn.set_result(None)
 
     def _gave_up(self, lane: _Lane, turn: asyncio.Future[None]) -> None:
         """A caller that has gone takes no place with it, also where its turn had just come."""
         if turn.done() and not turn.cancelled():
-            lane.inside -= 1
-            self._let_in(lane)
+            self._leave(lane)
 
 
 class JobCounts:

@@ -1,9 +1,9 @@
 """How much one tenant's load moves another's p99: of calls to the API, and of the lag to the first byte.
 
 A quiet tenant reads, creates a job for the next but one second, and has jobs that are due every second; all of it is
-measured alone, then beside a loud one, which reads over many connections, has thousands of jobs due every second, many
-more in one second, a backlog that is late already, and endpoints that hang. What counts is the difference, so both are
-measured in turns. The lag is the receiver's.
+measured alone, then beside a loud one, which reads jobs, their runs and their numbers over many connections, has
+thousands of jobs due every second, many more in one second, a backlog that is late already, and endpoints that hang.
+What counts is the difference, so both are measured in turns. The lag is the receiver's.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ MOVED_MS_MAX, MOVED_SHARE_MAX = 20, 0.20
 QUIET_PAUSE_S = 0.05
 QUIET_JOBS = 20
 HANGING_JOBS = 100
+# Jobs whose definition, runs and numbers the loud one reads by turns.
+READ_JOBS = 97
 # Until jobs that were just stored are planned and warmed.
 SETTLE_S = 5
 AHEAD_MS = 2_000
@@ -161,7 +163,12 @@ def _call_api(url: str, tenant: NewTenant, sink: Sink, name: str, seconds: int) 
 @contextmanager
 def _reading(here: World, url: str, tenant: NewTenant, connections: int, seconds: int) -> Iterator[None]:
     lua = f"""wrk.headers["Authorization"] = "Bearer {tenant.api_key}"
-request = function() return wrk.format("GET", "/v1/jobs/loud-0-1") end
+local paths = {{"", "/runs", "", "/stats"}}
+local count = 0
+request = function()
+  count = count + 1
+  return wrk.format("GET", "/v1/jobs/loud-0-" .. count % {READ_JOBS} .. paths[count % #paths + 1])
+end
 """
     script = here.folder / "loud.lua"
     reading = threading.Thread(target=measured_by_wrk, args=(url, lua, script, connections, seconds))

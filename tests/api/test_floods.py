@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from api.definitions import JOB
 from api.fields import UNKNOWN_COMPARED_MAX, UNKNOWN_NAMED_MAX, Reading
 from api.job_reading import JobReading
 from api.records import Record
-from engine.clock import perf_ns
-from tests.support.api import CRON_JOB, Tenant
+from engine.clock import SystemClock, perf_ns
+from engine.model import RunState
+from tests.support.api import CRON_JOB, RunTable, Tenant
 
 # What a reading may take on a machine that is busy with other tests; without its bounds each took minutes.
 READ_MS_MAX = 1_000
@@ -98,6 +100,22 @@ def test_p6_a_forecast_of_jobs_that_are_due_every_second_lets_others_in_between(
     less = tenant.get("/v1/forecast").json
     assert less["complete"] is False
     assert less["runs"] < 60 * 3_600
+
+
+def test_p6_a_large_page_lets_others_in_between(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    puts = [{"name": f"job-{number}", "job": CRON_JOB} for number in range(20)]
+    assert tenant.call("POST", "/v1/jobs:batch", {"puts": puts}).status == 200
+    runs = RunTable(tenant, "job-0")
+    last_ms = SystemClock().now_ms() // 1000 * 1000
+    for number in range(20):
+        runs.add(last_ms - number * 1000, RunState.SUCCEEDED)
+    for module, path, key in (("job_list", "/v1/jobs", "jobs"), ("runs", "/v1/jobs/job-0/runs", "runs")):
+        turns: list[float] = []
+        monkeypatch.setattr(f"api.{module}.SHOWN_PER_TURN", 5)
+        calm = SimpleNamespace(gather=asyncio.gather, sleep=_noted(turns, asyncio.sleep))
+        monkeypatch.setattr(f"api.{module}.asyncio", calm)
+        assert len(tenant.get(path).json[key]) == 20
+        assert turns == [0] * 4
 
 
 def _noted(turns: list[float], sleep: Any) -> Any:

@@ -73,6 +73,45 @@ def test_p6_beside_others_a_tenant_has_few_calls_at_once_and_alone_many() -> Non
     asyncio.run(body())
 
 
+def test_p6_while_anothers_call_is_carried_out_a_tenant_has_fewer_still_and_goes_on_after_it() -> None:
+    async def body() -> None:
+        lanes = Lanes(SettableClock(0), 6, 4, 1)
+        flood = Flood(lanes, 1, 20)
+        await asyncio.sleep(0)
+        async with lanes.enter(2):
+            for _ in range(3):
+                flood.may_end.set()
+                await asyncio.sleep(0)
+            flood.may_end.clear()
+            await _until_quiet()
+            assert flood.inside == 1, "what was inside has ended, and one goes on"
+        await _until_quiet()
+        assert flood.inside == 4, "the other one's call is over"
+        await flood.end()
+        assert flood.done == list(range(20))
+
+    asyncio.run(body())
+
+
+async def _until_quiet() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_p6_two_floods_share_a_process_and_neither_waits_for_the_others_end() -> None:
+    async def body() -> None:
+        lanes = Lanes(SettableClock(0), 6, 4, 2)
+        one, other = Flood(lanes, 1, 10), Flood(lanes, 2, 10)
+        await _until_quiet()
+        assert (one.inside, other.inside) == (6, 2), "what was alone when it came ends as it began"
+        await other.end()
+        assert one.inside == 6
+        await one.end()
+        assert sorted(one.done + other.done) == sorted([*range(10), *range(10)])
+
+    asyncio.run(body())
+
+
 def test_p6_a_caller_that_gives_up_as_its_turn_comes_takes_no_place_with_it() -> None:
     async def body() -> None:
         lanes = Lanes(SettableClock(0), 1)
