@@ -90,8 +90,17 @@ def _build_cron(given: dict[str, Any], at: str, reading: Reading) -> Cron:
     if read.start_at_ms is not None and read.end_at_ms is not None and read.start_at_ms > read.end_at_ms:
         reading.fault(f"{at}/end_at", "before start_at")
     elif schedules.next_time(read, reading.now_ms) is None:
-        reading.fault(f"{at}/end_at", "no time of this schedule is left before its end")
+        reading.fault(*_nothing_left(read, at))
     return read
+
+
+def _nothing_left(read: Cron, at: str) -> tuple[str, str]:
+    """(pointer, detail): the bound that leaves a schedule no time, which must be one that was given."""
+    if read.end_at_ms is not None:
+        return f"{at}/end_at", "no time of this schedule is left before its end"
+    if read.start_at_ms is not None:
+        return f"{at}/start_at", "no time of this schedule is left after it, up to year 9999"
+    return f"{at}/cron", "no time of this schedule is left up to year 9999"
 
 
 RUN_AT = Record(

@@ -200,6 +200,9 @@ def test_every_fault_is_listed_with_its_pointer(tenant: Tenant) -> None:
     assert tenant.get("/v1/jobs/bad").status == 404
 
 
+LAST_SECOND = "9999-12-31T23:59:59Z"
+
+
 @pytest.mark.parametrize(
     ("schedule", "pointer"),
     [
@@ -211,6 +214,8 @@ def test_every_fault_is_listed_with_its_pointer(tenant: Tenant) -> None:
             {"cron": "0 9 * * *", "start_at": "2040-01-01T00:00:00Z", "end_at": "2030-01-01T00:00:00Z"},
             "/schedule/end_at",
         ),
+        ({"cron": "0 9 * * *", "start_at": LAST_SECOND}, "/schedule/start_at"),
+        ({"cron": "0 9 * * *", "start_at": LAST_SECOND, "end_at": LAST_SECOND}, "/schedule/end_at"),
         ({"cron": "0 9 * * *", "run_at": "2030-01-01T00:00:00Z"}, "/schedule"),
         ({}, "/schedule"),
         ({"run_at": "0001-01-01T00:00:00Z"}, "/schedule/run_at"),
