@@ -131,8 +131,12 @@ class MysqlServer(LocalServer):
         process = self._spawn(command, signal.SIGKILL)
         if not ended_within(process, INITIALIZE_S_MAX):
             end_child(process, 0)
+            raise OperatorError(
+                f"{program.name} has not initialized {self._new_data} within {INITIALIZE_S_MAX} s: {self._reason()}"
+            )
         if process.returncode:
-            raise OperatorError(f"{program.name} cannot initialize {self._new_data}: {self._reason()}")
+            ended = f"exit status {process.returncode}"
+            raise OperatorError(f"{program.name} cannot initialize {self._new_data} ({ended}): {self._reason()}")
         self._program_file.write_text(program.name)
         self._new_data.rename(self._data)
 

@@ -259,6 +259,23 @@ def test_a_program_that_cannot_initialize_gives_way_to_the_next(memory: Path) ->
     shutil.rmtree(home)
 
 
+@pytest.mark.parametrize(
+    ("script", "ended"),
+    [
+        ("echo a warning; exec sleep 60", r"has not initialized \S+ within 0\.2 s: a warning"),
+        ("echo a warning; kill -9 $$", r"cannot initialize \S+ \(exit status -9\): a warning"),
+        ("echo a warning; exit 3", r"cannot initialize \S+ \(exit status 3\): a warning"),
+    ],
+)
+def test_how_an_initialization_ended_is_told_where_the_log_has_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, ended: str
+) -> None:
+    monkeypatch.setattr("engine.local.mysqld.INITIALIZE_S_MAX", 0.2 if "sleep" in script else 60)
+    finders = [lambda say: Program("program", ("sh", "-c", script))]
+    with pytest.raises(OperatorError, match=ended), MysqlServer(tmp_path / "home", **SMALL, finders=finders):
+        pass
+
+
 def test_data_is_started_with_the_program_that_made_it(home: Path) -> None:
     """The first finder would do, but may be older or confined."""
     with server(home, finders=[lambda say: Program("other", ("false",)), private_program]) as running:
