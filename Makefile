@@ -7,6 +7,7 @@ build: .venv/built
 # Nothing is installed but what the lock names, with its hashes; what compiles us is in it too.
 .venv/built: requirements.lock pyproject.toml client/pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) engine/local/preflight.py && $(PYTHON) -m venv .venv
+	@echo "installing what requirements.lock names into .venv, and compiling: a minute or more"
 	.venv/bin/pip install -q --require-hashes -r requirements.lock
 	.venv/bin/pip install -q --no-deps --no-build-isolation -e . -e client && .venv/bin/python .ci/sbom.py && touch .venv/built
 up: build
