@@ -16,6 +16,7 @@ from engine.clock import SystemClock
 from engine.config import PREFIX, Settings
 from engine.errors import OperatorError
 from engine.local.apt import say_on_stderr as say
+from engine.local.home import last_line
 from engine.local.kept import Kept
 from engine.local.process import end_child, spawn
 from engine.settings import environment
@@ -55,7 +56,9 @@ class Child:
         deadline_ms = clock.boot_ms() + READY_S_MAX * 1000
         while (answer := _readiness(url)) is not None:
             if self.exit_status() is not None:
-                raise OperatorError(f"the {self.name} ended with status {self.exit_status()}: {self._last_line()}")
+                raise OperatorError(
+                    f"the {self.name} ended with status {self.exit_status()}: {last_line(self.log)} (see {self.log})"
+                )
             if clock.boot_ms() > deadline_ms:
                 raise OperatorError(f"the {self.name} was not ready within {READY_S_MAX} s: {answer} (see {self.log})")
             time.sleep(POLL_S)
@@ -76,10 +79,6 @@ class Child:
 
     def kept(self) -> Kept:
         return Kept(f"the {self.name}", self.start, self.exit_status, say)
-
-    def _last_line(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
-        return f"{lines[-1] if lines else 'it said nothing'} (see {self.log})"
 
 
 def _readiness(url: str) -> str | None:

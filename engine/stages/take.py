@@ -32,6 +32,7 @@ from engine.stages.held import HeldRun
 from engine.stages.versions import CallPlan, Versions
 from engine.store.connection import Connection, Duplicate, Part, Row
 from engine.store.shard import Shard
+from engine.store.statements import time_bounds
 
 # A run that waits for an open run of its job is looked at again after this long, should nobody have woken it.
 OVERLAP_WAIT_MS = 60_000
@@ -201,7 +202,7 @@ class Taking:
         partitions = sorted({key.partition_id for key in candidates})
         shared, locked = await connection.run_parts(
             Part("share_placement", {"partitions": partitions}),
-            Part("lock_deferred_runs", {**_bounds(candidates), "due_at": due_at_ms}, candidates),
+            Part("lock_deferred_runs", {**time_bounds(candidates), "due_at": due_at_ms}, candidates),
             bytes_max=self._shard.packet_bytes_max,
         )
         placed = {row[0] for row in shared.rows}
@@ -286,7 +287,7 @@ class Taking:
         claimed = sorted(take.claimed, key=lambda run: run.key)
         rows = [(*run.key, run.attempt, run.lease_until_ms) for run in claimed]
         values = {
-            **_bounds([run.key for run in claimed]),
+            **time_bounds(rows),
             "worker_id": take.worker_id,
             "started_at": now_ms if take.door else None,
         }
@@ -336,15 +337,15 @@ class Taking:
         if not runs:
             return
         rows = sorted((*run.key, run.attempt, state, reason, now_ms) for run in runs)
-        keys = [run.key for run in runs]
-        await connection.execute_rows("end_waiting_runs", rows, _bounds(keys), bytes_max=self._shard.packet_bytes_max)
+        bytes_max = self._shard.packet_bytes_max
+        await connection.execute_rows("end_waiting_runs", rows, time_bounds(rows), bytes_max=bytes_max)
 
     async def _bury(self, connection: Connection, runs: Sequence[Waiting], now_ms: int) -> None:
         """Runs that have failed as they waited are dead letters like others."""
         if not runs:
             return
         keys = sorted(run.key for run in runs)
-        values = {**_bounds(keys), "now_ms": now_ms}
+        values = {**time_bounds(keys), "now_ms": now_ms}
         await connection.execute_rows("insert_dead_letters", keys, values, bytes_max=self._shard.packet_bytes_max)
 
     def _let_in(self, take: Take, run: Waiting, call: CallPlan, now_ms: int) -> None:
@@ -399,8 +400,3 @@ def _sealed_row(run: Waiting, now_ms: int) -> tuple[object, ...]:
 
 def _about(run: Waiting, kind: NoticeKind = NoticeKind.SKIPPED) -> About:
     return About(kind, run.key, run.tenant_id, run.version)
-
-
-def _bounds(keys: Sequence[RunKey]) -> dict[str, int]:
-    times = [key.scheduled_at_ms for key in keys]
-    return {"from_at": min(times), "to_at": max(times)}
