@@ -147,10 +147,12 @@ class Fire:
         if run.cancelled or run.decided:
             return
         run.cancelled = True
-        if run.in_flight:
+        in_flight = run.in_flight
+        if in_flight:
             self._client.abort(run)
             self._ended(run)
-        self._settled(run, _without_call(OutcomeKind.CANCELLED, self._clock.now_ms(), "cancelled by the tenant"))
+        outcome = _without_call(OutcomeKind.CANCELLED, self._clock.now_ms(), "cancelled by the tenant")
+        self._settled(run, outcome._replace(bytes_sent=in_flight))
 
     def abandon(self, run: HeldRun) -> None:
         """It is no longer ours (withdrawn, or given to others): do not fire it and write nothing."""

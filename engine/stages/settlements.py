@@ -53,10 +53,17 @@ class Settlement(NamedTuple):
             self.reason,
             outcome.kind if called else None,
             outcome.status,
-            outcome.started_ms if called else None,
+            outcome.started_ms if called and not self._before_its_second else None,
             outcome.finished_ms if finished else None,
             int(self.run.demoted),
         )
+
+    @property
+    def _before_its_second(self) -> bool:
+        """Cancelled while it was held for its second: it never started, and is not early."""
+        outcome = self.outcome
+        cancelled = outcome.kind == OutcomeKind.CANCELLED and not outcome.bytes_sent
+        return cancelled and outcome.started_ms < self.run.key.scheduled_at_ms
 
     @property
     def reason(self) -> Reason | None:

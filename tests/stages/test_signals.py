@@ -84,6 +84,23 @@ def test_p7_a_run_that_was_not_called_goes_where_the_change_wants_it(
     run_world(shard_dsn, body)
 
 
+@pytest.mark.parametrize(
+    ("started_after_ms", "bytes_sent", "has_start"), [(-1, False, False), (-1, True, True), (0, False, True)]
+)
+def test_p4_a_run_cancelled_before_its_second_has_no_start_and_one_that_was_called_early_keeps_it(
+    shard_dsn: Dsn, started_after_ms: int, bytes_sent: bool, has_start: bool
+) -> None:
+    async def body(world: World) -> None:
+        worker, run, _ = await held_now(world)
+        at_ms = run.key.scheduled_at_ms + started_after_ms
+        outcome = Outcome(OutcomeKind.CANCELLED, None, None, b"", at_ms, at_ms, bytes_sent, "", "")
+        worker.settle.settled(run, outcome)
+        await worker.settle.run_once(world.now_ms)
+        assert await world.rows("SELECT state, started_at IS NOT NULL FROM runs") == [(RunState.CANCELLED, has_start)]
+
+    run_world(shard_dsn, body)
+
+
 def test_p2_a_run_that_could_not_be_taken_back_at_first_is_taken_back_later(
     shard_dsn: Dsn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
