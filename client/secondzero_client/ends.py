@@ -75,17 +75,21 @@ class Ends:
             batch, self._waiting = self._waiting[:RESULTS_MAX], self._waiting[RESULTS_MAX:]
         words = self._tell(batch) if len(batch) > 1 else [Word.ALONE]
         with self._lock:
+            if words is None:  # what waits need not wait for as long again
+                batch, self._waiting = batch + self._waiting, []
             self._led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].word.set_result(Word.LEAD)
+        words = words or [Word.ALONE] * len(batch)
         for ended, word in zip(batch[1:], words[1:], strict=True):
             ended.word.set_result(word)
         return words[0]
 
-    def _tell(self, batch: Sequence[_Ended]) -> list[Word]:
+    def _tell(self, batch: Sequence[_Ended]) -> list[Word] | None:
+        """None where the call itself fails: each is told by itself then, and its thread hears what is wrong with it."""
         request = calls.complete_works([(ended.token, ended.result) for ended in batch])
         try:
             results = self._client.send(replace(request, timeout_s=TIMEOUT_S, total_s=0))["results"]
-        except Exception:  # each is told by itself then, and its thread hears what is wrong with it
-            return [Word.ALONE] * len(batch)
+        except Exception:
+            return None
         return [Word.TAKEN if result["status"] == 200 else Word.ALONE for result in results]

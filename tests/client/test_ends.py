@@ -72,6 +72,22 @@ def test_a_call_that_is_refused_is_told_to_each_for_itself(
     assert all(isinstance(raised, error) for raised in told(hub, tokens_of(10)))
 
 
+def test_a_call_that_fails_holds_up_only_those_in_it_and_the_others_are_told_at_once(hub: WorkHub) -> None:
+    """As many as three calls' worth: after the first has failed each goes its own way."""
+    hub.refuses["complete"] = 503
+    gate = threading.Event()
+
+    def lift(*_: object) -> None:
+        hub.refuses.clear()
+        gate.set()
+
+    tokens = tokens_of(3 * RESULTS_MAX)
+    threading.Timer(0.3, lift).start()
+    assert told(hub, tokens) == [None] * len(tokens)
+    assert gate.is_set()
+    assert len(hub.together) <= 4
+
+
 def test_a_service_that_is_away_costs_no_result(hub: WorkHub) -> None:
     tokens = tokens_of(30)
     hub.away = 15

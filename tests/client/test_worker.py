@@ -242,11 +242,11 @@ def test_a_worker_that_is_refused_ends_with_the_reason(hub: WorkHub) -> None:
 
 
 @contextmanager
-def command(hub: WorkHub, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+def command(hub: WorkHub, worker: str = "tests.support.functions:worker") -> Iterator[subprocess.Popen[bytes]]:
     program = str(Path(sys.executable).parent / "secondzero-worker")
     environment = {**os.environ, "SECONDZERO_URL": hub.url, "SECONDZERO_API_KEY": "sz_x"}
     process = subprocess.Popen(
-        [program, "tests.support.functions:worker", *flags],
+        [program, worker],
         cwd=ROOT,
         env=environment,
         stderr=subprocess.PIPE,
@@ -271,6 +271,13 @@ def test_the_command_finishes_what_is_under_way_at_sigterm(hub: WorkHub, tmp_pat
         go.touch()
         assert process.wait(20) == 0
         assert hub.ends(token) == [("complete", {"result": "there"})]
+
+
+def test_a_worker_with_a_wrong_clock_is_harmless(hub: WorkHub) -> None:
+    with command(hub, "tests.support.off_by_a_day:worker"):
+        verb, said = ended(hub, hub.put("about", timeout_s=40))
+    assert verb == "complete"
+    assert 35 < said["result"]["left_s"] < 45, "by the service's time"
 
 
 def test_the_command_gives_back_at_a_second_signal(hub: WorkHub, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.local.certificates import write_certificate
 from engine.local.listener import free_port, open_listener
 from engine.local.process import end_child, spawn
+from secondzero_client import Client
 from tests.support.mysql import server_folder
 from tests.support.wait import until
 
@@ -205,9 +206,10 @@ def pasted(command: str, data: Path) -> str:
 
 def test_p10_it_goes_on_after_every_kind_of_end(up, data):
     key = (data / "demo.key").read_text().strip()
-    first = up("--port", "0")
+    first = up("--port", "0", "--worker", "tests.support.functions:worker")
     url = first.url()
     assert get(f"{url}/v1/jobs/hello/runs", key)["runs"][0]["state"] == "succeeded"
+    assert carried_out(url, key, {"day": 1}) == {"day": 1}
 
     for child in ("engine api", "engine engine", "mysql-2"):
         os.kill(pid_of(data, child), signal.SIGKILL)
@@ -240,6 +242,15 @@ def test_p10_it_goes_on_after_every_kind_of_end(up, data):
     assert third.stop(signal.SIGTERM) == 0
     assert processes_of(data) == {}
     assert not (data / "secondzero.json").exists()
+
+
+def carried_out(url: str, key: str, payload: object) -> object:
+    """What the worker beside it makes of a run of ``echo``."""
+    job = {"schedule": {"cron": "0 0 1 1 *"}, "target": {"function": {"name": "echo", "payload": payload}}}
+    with Client(url, key) as client:
+        client.put_job("echo", job)
+        at = client.run_job("echo")["scheduled_at"]
+        return until(lambda: run if (run := client.get_run("echo", at))["state"] == "succeeded" else None)["result"]
 
 
 def is_ready(url: str) -> bool:
