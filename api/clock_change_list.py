@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -11,6 +10,7 @@ from api.echo import echo
 from api.fields import Reading
 from api.job_list import find_names, load_jobs
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.pieces import in_pieces
 from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
@@ -62,9 +62,7 @@ async def list_clock_changes(call: Call) -> Answer:
         found, after = await find_names(call, JobFilter(), after, page.size - len(met))
         rows = await load_jobs(call, found)
         read += len(found)
-        for number, each in enumerate(found):
-            if number % JOBS_PER_TURN == JOBS_PER_TURN - 1:
-                await asyncio.sleep(0)
+        async for each in in_pieces(found, JOBS_PER_TURN):
             row = rows.get(each.name)
             if row is not None and row.state in (JobState.ACTIVE, JobState.PAUSED):
                 shown = _met(Definition.salvage(row.definition), call.now_ms, until_ms)

@@ -12,6 +12,7 @@ from api.fields import Choice, Instant, Reading
 from api.job_shown import next_run_at, show_job
 from api.names import LABEL_NAME, LABEL_VALUE, NAME_PREFIX
 from api.paging import PAGE_SLOTS, next_page_token, page_of
+from api.pieces import in_pieces
 from api.records import ListOf, Record, Slot
 from api.requests import Call
 from api.responses import Answer
@@ -76,16 +77,8 @@ async def list_jobs(call: Call) -> Answer:
     if wanted.next_before_ms is not None:
         jobs = [job for job in jobs if _next_run_is_before(job, wanted.next_before_ms, call.now_ms)]
     token = next_page_token(call, complete_to or read_to)
-    return Answer({"jobs": await _show(call, jobs), "next_page_token": token})
-
-
-async def _show(call: Call, jobs: Sequence[JobRow]) -> list[dict[str, Any]]:
-    shown = []
-    for number, job in enumerate(jobs, 1):
-        if number % SHOWN_PER_TURN == 0:
-            await asyncio.sleep(0)  # others' calls in between
-        shown.append(show_job(call, job))
-    return shown
+    shown = [show_job(call, job) async for job in in_pieces(jobs, SHOWN_PER_TURN)]
+    return Answer({"jobs": shown, "next_page_token": token})
 
 
 async def find_names(call: Call, wanted: JobFilter, after: str, size: int) -> tuple[list[Found], str | None]:

@@ -15,6 +15,7 @@ from api.idempotency import keeping
 from api.job_reading import JobReading
 from api.job_shown import job_answer, next_run_at, show_job, written_answer
 from api.limits import JOBS_LIMIT, limits_of
+from api.pieces import in_pieces
 from api.requests import Call, check_preconditions
 from api.responses import Answer, etag_of
 from api.service import Creation
@@ -130,9 +131,7 @@ async def _create_on_shard(
     found = await find_jobs(shard, {(call.tenant_id, name) for name, _ in places})
     done: dict[str, Answer | Exception] = {}
     creations: list[Creation] = []
-    for number, (name, place) in enumerate(places):
-        if number % READ_PER_TURN == READ_PER_TURN - 1:
-            await asyncio.sleep(0)
+    async for name, place in in_pieces(places, READ_PER_TURN):
         if (call.tenant_id, name) in found:
             continue
         try:

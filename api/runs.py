@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from api.errors import invalid, not_found
 from api.fields import Choice, Instant, Reading
 from api.paging import PAGE_SLOTS, next_page_token, page_of
 from api.past_runs import PastRuns
+from api.pieces import in_pieces
 from api.records import Record, Slot
 from api.requests import Call
 from api.responses import Answer
@@ -166,9 +166,7 @@ async def _show(call: Call, place: Place, name: str, entries: Sequence[Entry]) -
     versions = {(entry.run.job_id, entry.run.version) for entry in entries}
     definitions = await definitions_of(place.shard, place.partition_id, sorted(versions))
     shown = []
-    for number, entry in enumerate(entries, 1):
-        if number % SHOWN_PER_TURN == 0:
-            await asyncio.sleep(0)  # others' calls in between
+    async for entry in in_pieces(entries, SHOWN_PER_TURN):
         run = show_run(name, entry.run, call.now_ms)
         definition = definitions.get((entry.run.job_id, entry.run.version))
         mark = _mark(definition, entry.run)

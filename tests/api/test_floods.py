@@ -112,8 +112,7 @@ def test_p6_a_large_page_lets_others_in_between(tenant: Tenant, monkeypatch: pyt
     for module, path, key in (("job_list", "/v1/jobs", "jobs"), ("runs", "/v1/jobs/job-0/runs", "runs")):
         turns: list[float] = []
         monkeypatch.setattr(f"api.{module}.SHOWN_PER_TURN", 5)
-        calm = SimpleNamespace(gather=asyncio.gather, sleep=_noted(turns, asyncio.sleep))
-        monkeypatch.setattr(f"api.{module}.asyncio", calm)
+        monkeypatch.setattr("api.pieces.asyncio", SimpleNamespace(sleep=_noted(turns, asyncio.sleep)))
         assert len(tenant.get(path).json[key]) == 20
         assert turns == [0] * 4
 

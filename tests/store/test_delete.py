@@ -20,11 +20,12 @@ from engine.store.jobs import NewJob, create_jobs, find_jobs
 from tests.support.changes import (
     EVERY_10_S,
     WINDOWS,
-    answered,
     between_retries,
     deferred,
     deleted,
     edited,
+    ended,
+    in_flight,
     job_named,
     obeyed,
     planned_far,
@@ -92,14 +93,9 @@ def test_delete_records_times_that_nobody_has_planned_yet(shard_dsn: Dsn) -> Non
 
 def test_a_retry_that_fails_after_the_delete_is_skipped_instead_of_claimed(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
-        await world.job("flying", RunAt(world.second(0)))
-        worker = await world.worker().join()
-        await worker.plan_all()
-        if not worker.runs():
-            await worker.claim.run_once(world.now_ms)
+        worker = await in_flight(world, "flying")
         await deleted(world, "flying")
-        worker.settle.settled(worker.runs()[0], answered(world, 500))
-        await worker.settle.run_once(world.now_ms)
+        await ended(world, worker, 500)
         world.clock.wall_ms += 60_000
         await worker.claim.run_once(world.now_ms)
         assert worker.runs() == []

@@ -27,11 +27,12 @@ from tests.support.changes import (
     DAY_MS,
     EVERY_10_S,
     FREEZE_MS,
-    answered,
     between_retries,
     deferred,
     deleted,
     edited,
+    ended,
+    in_flight,
     job_named,
     obeyed,
     paused,
@@ -125,14 +126,9 @@ def test_p4_a_run_that_was_held_up_by_a_pause_is_not_due_before_its_second_when_
 
 def test_p3_a_call_in_flight_is_finished_under_a_pause(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
-        await world.job("flying", RunAt(world.second(0)))
-        worker = await world.worker().join()
-        await worker.plan_all()
-        if not worker.runs():
-            await worker.claim.run_once(world.now_ms)
+        worker = await in_flight(world, "flying")
         await paused(world, "flying")
-        worker.settle.settled(worker.runs()[0], answered(world, 200))
-        await worker.settle.run_once(world.now_ms)
+        await ended(world, worker, 200)
         assert [run[1] for run in await runs(world)] == [RunState.SUCCEEDED]
 
     run_world(shard_dsn, body)
@@ -155,14 +151,9 @@ def test_a_retry_waits_while_its_job_is_paused_and_is_due_when_it_is_resumed(sha
 
 def test_a_retry_that_becomes_due_after_the_pause_is_held_by_whoever_would_claim_it(shard_dsn: Dsn) -> None:
     async def body(world: World) -> None:
-        await world.job("flying", RunAt(world.second(0)))
-        worker = await world.worker().join()
-        await worker.plan_all()
-        if not worker.runs():
-            await worker.claim.run_once(world.now_ms)
+        worker = await in_flight(world, "flying")
         await paused(world, "flying")
-        worker.settle.settled(worker.runs()[0], answered(world, 500))
-        await worker.settle.run_once(world.now_ms)
+        await ended(world, worker, 500)
         world.clock.wall_ms += 3_600_000
         await worker.claim.run_once(world.now_ms)
         assert worker.runs() == []

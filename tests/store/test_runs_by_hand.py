@@ -19,9 +19,9 @@ from engine.store.changes import (
 )
 from tests.support.changes import (
     WINDOWS,
-    answered,
     between_retries,
     deferred,
+    ended,
     job_named,
     paused,
     runs,
@@ -83,8 +83,7 @@ def test_cancel_of_a_finished_run_says_its_state_and_changes_nothing(shard_dsn: 
         worker = await between_retries(world, "done")
         world.clock.wall_ms += 3_600_000
         await worker.claim.run_once(world.now_ms)
-        worker.settle.settled(worker.runs()[0], answered(world, 200))
-        await worker.settle.run_once(world.now_ms)
+        await ended(world, worker, 200)
         row = (await world.rows("SELECT partition_id, scheduled_at, job_id FROM runs"))[0]
         cancelled = await cancel_run(world.shard, *row)
         assert cancelled is not None

@@ -99,14 +99,25 @@ def answered(world: World, status: int) -> Outcome:
     return Outcome(OutcomeKind.ANSWERED, status, None, b"", now_ms, now_ms, False, "", "")
 
 
-async def between_retries(world: World, name: str, **settings: Any) -> Worker:
-    """A worker whose run of the job failed a moment ago and waits for its second try."""
+async def in_flight(world: World, name: str, **settings: Any) -> Worker:
+    """A worker that holds the job's one run, which is due."""
     await world.job(name, RunAt(world.second(0)), **settings)
     worker = await world.worker().join()
     await worker.plan_all()
     if not worker.runs():
         await worker.claim.run_once(world.now_ms)
-    worker.settle.settled(worker.runs()[0], answered(world, 500))
+    return worker
+
+
+async def ended(world: World, worker: Worker, status: int) -> None:
+    """Its run is answered so, and settled."""
+    worker.settle.settled(worker.runs()[0], answered(world, status))
     await worker.settle.run_once(world.now_ms)
+
+
+async def between_retries(world: World, name: str, **settings: Any) -> Worker:
+    """A worker whose run of the job failed a moment ago and waits for its second try."""
+    worker = await in_flight(world, name, **settings)
+    await ended(world, worker, 500)
     assert [run[1] for run in await runs(world)] == [RunState.WAITING]
     return worker
